@@ -1,0 +1,43 @@
+"""Names, tags and object-store paths that more than one room must agree on."""
+
+import re
+
+TAG_CLUSTER = "rayrig:cluster"
+"""On every resource of a cluster; its value is the cluster id."""
+TAG_STACK = "rayrig:stack"
+TAG_OWNER = "rayrig:owner"
+TAG_NODE = "rayrig:node"
+"""On instances: the node's name (`head`, `worker-1`)."""
+TAG_ROLE = "rayrig:role"
+TAG_DEADLINE = "rayrig:deadline"
+"""On instances: when the cluster ends itself, RFC 3339 in UTC; nodes read it from the metadata service."""
+TAG_KEEP = "rayrig:keep"
+"""On what outlives clusters (results bucket); such resources bear no cluster tag."""
+
+CLUSTER_ID_PATTERN = re.compile(r"^[a-z][a-z0-9-]{2,40}$")
+
+
+def results_bucket_name(account_id: str, region: str) -> str:
+    """Default name of the kept results bucket: one per account and region."""
+    return f"rayrig-results-{account_id}-{region}"
+
+
+def host_key_object(cluster_id: str, user_id: str) -> str:
+    """Object key under which a node publishes its SSH host key.
+
+    Args:
+        cluster_id: the cluster.
+        user_id: what IAM calls `aws:userid` for the node: ROLE-ID:INSTANCE-ID. The instance role may
+            write only the path that ends with its own, and the instance id cannot be forged.
+    """
+    return f"clusters/{cluster_id}/host-keys/{user_id}"
+
+
+def cluster_prefix(cluster_id: str) -> str:
+    """Object prefix of what belongs to one cluster (host keys, readiness proofs, receipt), not to runs."""
+    return f"clusters/{cluster_id}/"
+
+
+def runs_prefix(stack: str) -> str:
+    """Object prefix of a stack's run directories; they outlive the cluster."""
+    return f"runs/{stack}/"
