@@ -15,7 +15,9 @@ class RayrigError(Exception):
 
     exit_code: ExitCode = ExitCode.FAILURE
 
-    def __init__(self, what: str, *, where: str | None = None, why: str | None = None, next_step: str | None = None) -> None:
+    def __init__(
+        self, what: str, *, where: str | None = None, why: str | None = None, next_step: str | None = None
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.where = where

@@ -15,6 +15,11 @@ from pydantic.alias_generators import to_camel
 
 from contract.errors import ConfigError
 
+MIN_WORKER_PORTS = 1000
+"""Fewer end in "no available ports" (ray-project/ray#28071)."""
+FIRST_EPHEMERAL_PORT = 32768
+"""Linux's default `net.ipv4.ip_local_port_range` starts here."""
+
 AccountId = Annotated[str, StringConstraints(pattern=r"^\d{12}$")]
 ImageReference = Annotated[str, StringConstraints(pattern=r"^[^\s@]+@sha256:[0-9a-f]{64}$")]
 
@@ -126,12 +131,12 @@ class Ports(WireModel):
         singles = {k: v for k, v in self.model_dump(by_alias=False).items() if not k.endswith("_worker")}
         if len(set(singles.values())) != len(singles):
             raise ValueError("two of Ray's ports are the same")
-        if self.max_worker - self.min_worker + 1 < 1000:
-            raise ValueError("the worker port range must hold at least 1000 ports")
+        if self.max_worker - self.min_worker + 1 < MIN_WORKER_PORTS:
+            raise ValueError(f"the worker port range must hold at least {MIN_WORKER_PORTS} ports")
         if inside := [k for k, v in singles.items() if self.min_worker <= v <= self.max_worker]:
             raise ValueError(f"inside the worker port range: {', '.join(inside)}")
-        if self.max_worker >= 32768:
-            raise ValueError("the worker port range must end below the ephemeral range (32768)")
+        if self.max_worker >= FIRST_EPHEMERAL_PORT:
+            raise ValueError(f"the worker port range must end below the ephemeral range ({FIRST_EPHEMERAL_PORT})")
         return self
 
 

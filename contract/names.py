@@ -41,3 +41,15 @@ def cluster_prefix(cluster_id: str) -> str:
 def runs_prefix(stack: str) -> str:
     """Object prefix of a stack's run directories; they outlive the cluster."""
     return f"runs/{stack}/"
+
+
+NODE_STATE_DIR = "/etc/rayrig"
+"""On nodes: root-owned state of rayrig."""
+TOKEN_PATH = "/etc/rayrig/ray_token"  # noqa: S105 - a path, not a token
+"""On nodes: the Ray token, 0600, owned by the image's user (CONTAINER_UID)."""
+CONTAINER_TOKEN_PATH = "/run/rayrig/ray_token"  # noqa: S105 - a path, not a token
+"""In the Ray container: where TOKEN_PATH is mounted, read-only."""
+RAY_CONTAINER = "rayrig-ray"
+"""Name of the Ray container on every node."""
+CONTAINER_UID = 1000
+"""User and group id that the image runs as; host directories bound into it belong to it."""
