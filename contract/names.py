@@ -53,3 +53,5 @@ RAY_CONTAINER = "rayrig-ray"
 """Name of the Ray container on every node."""
 CONTAINER_UID = 1000
 """User and group id that the image runs as; host directories bound into it belong to it."""
+WORKER_RESOURCE = "rayrig_worker"
+"""Custom Ray resource of worker nodes, as much as they have CPUs: `ray start --resources='{"rayrig_worker": 2}'`."""
