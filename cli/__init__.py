@@ -1,0 +1,1 @@
+"""The `rayrig` command: the verbs of all rooms under one roof."""
