@@ -1,4 +1,4 @@
-"""Everything that bears a cluster's tag, over every kind of resource that rayrig makes, whatever Pulumi's state says."""
+"""Everything that bears a cluster's tag, over every kind that rayrig makes, whatever Pulumi's state says."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,0 +1,60 @@
+"""Serves the provider to the engine that started it, and ends with it."""
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+from pulumi.runtime.proto import provider_pb2_grpc
+
+from provider.operation import Cancellation
+from provider.servicer import Servicer
+
+VERSION = "0.1.0"
+THREADS = 512
+"""One per call under way, made when needed: as many nodes can be prepared at once."""
+MAX_MESSAGE_BYTES = 400 * 1024 * 1024
+"""What Pulumi's own SDKs set."""
+PARENT_LOOK_SECONDS = 1.0
+STOP_SECONDS = 3.0
+
+
+def serve(arguments: list[str]) -> int:
+    """Serves until the engine ends the process, or is gone itself.
+
+    Args:
+        arguments: the engine's address first, as the engine passes it; none when started by hand.
+
+    Returns:
+        The exit code.
+    """
+    address = next((argument for argument in arguments if not argument.startswith("-")), None)
+    cancellation = Cancellation()
+    ended = threading.Event()
+    _quiet_signals(cancellation, ended)
+    limits = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", -1)]
+    server = grpc.server(ThreadPoolExecutor(max_workers=THREADS), options=limits)
+    servicer = Servicer(engine_address=address, version=VERSION, cancellation=cancellation)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    print(port, flush=True)  # which is how the engine learns it
+    _wait_for_the_end(ended)
+    cancellation.tell()
+    server.stop(grace=STOP_SECONDS).wait()
+    return 0
+
+
+def _quiet_signals(cancellation: Cancellation, ended: threading.Event) -> None:
+    """Ctrl-C cancels the work and leaves the rest to the engine; SIGTERM ends the plugin. Neither prints anything."""
+    signal.signal(signal.SIGINT, lambda *_: cancellation.tell())
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+
+
+def _wait_for_the_end(ended: threading.Event) -> None:
+    """Until told to end, or until the engine that started us is gone (killed, it tells nobody)."""
+    parent = os.getppid()
+    while not ended.wait(PARENT_LOOK_SECONDS):
+        if os.getppid() != parent:
+            return
