@@ -1,0 +1,1 @@
+"""The Pulumi program: a typed spec in, AWS resources and one `cluster` output out."""

@@ -1,0 +1,5 @@
+"""What `pulumi up` runs."""
+
+from infra.program import run
+
+run()
