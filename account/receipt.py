@@ -249,10 +249,10 @@ def require_nothing_left(receipt: Receipt) -> None:
     if len(receipt.left) > SHOWN_LEFTOVERS:
         shown.append(f"and {len(receipt.left) - SHOWN_LEFTOVERS} more")
     raise LeftoversError(
-        f"{len(receipt.left)} resources still bear the cluster's tag {TAG_CLUSTER}",
+        f"the destroy left {len(receipt.left)} behind that bear the cluster's tag {TAG_CLUSTER}",
         where=receipt.cluster_id,
         why=", ".join(shown),
-        next_step="delete them in AWS (nothing else refers to them), then `pulumi destroy` again",
+        next_step="delete what is named here, then `pulumi destroy` again",
     )
 
 

@@ -32,7 +32,7 @@ def serve(arguments: list[str]) -> int:
     address = next((argument for argument in arguments if not argument.startswith("-")), None)
     cancellation = Cancellation()
     ended = threading.Event()
-    _quiet_signals(cancellation, ended)
+    _quiet_signals(ended)
     limits = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.max_send_message_length", -1)]
     server = grpc.server(ThreadPoolExecutor(max_workers=THREADS), options=limits)
     servicer = Servicer(engine_address=address, version=VERSION, cancellation=cancellation)
@@ -46,10 +46,13 @@ def serve(arguments: list[str]) -> int:
     return 0
 
 
-def _quiet_signals(cancellation: Cancellation, ended: threading.Event) -> None:
-    """Ctrl-C cancels the work and leaves the rest to the engine; SIGTERM ends the plugin. Neither prints anything."""
-    signal.signal(signal.SIGINT, lambda *_: cancellation.tell())
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+def _quiet_signals(ended: threading.Event) -> None:
+    """SIGINT is how the engine ends a plugin (it waits 5 s, then kills); neither signal prints anything.
+
+    A person's Ctrl-C does not arrive here: plugins have a process group of their own, the engine calls Cancel.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
 
 
 def _wait_for_the_end(ended: threading.Event) -> None:
