@@ -1,0 +1,1 @@
+"""Turns reachable machines into a proven Ray cluster: facts, steps, converge. Knows nothing of Pulumi."""
