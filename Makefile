@@ -31,10 +31,13 @@ demo: setup-all ## the quickest first look: PPO on an embedded local Ray, no Doc
 test: setup-all ## every test; without Docker tests/lab is skipped, and says so (RAYRIG_FORBID_SKIPS=1: a skip fails)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-check: setup-all ## ruff, mypy --strict and the import rules
-	@echo "ruff"; $(BIN)/ruff check .; $(BIN)/ruff format --check .
-	@echo "mypy --strict"; $(BIN)/mypy --strict $(foreach package,$(PACKAGES),-p $(package))
-	@echo "import rules"; $(BIN)/python -m pytest -q tests/unit/test_rooms_imports.py
+check: setup-all ## ruff, mypy --strict and the import rules; all three run, whatever the first ones find
+	@failed=; \
+	echo "ruff check"; $(BIN)/ruff check . || failed="$$failed ruff-check"; \
+	echo "ruff format"; $(BIN)/ruff format --check . || failed="$$failed ruff-format"; \
+	echo "mypy --strict"; $(BIN)/mypy --strict $(foreach package,$(PACKAGES),-p $(package)) || failed="$$failed mypy"; \
+	echo "import rules"; $(BIN)/python -m pytest -q tests/unit/test_rooms_imports.py || failed="$$failed import-rules"; \
+	if [ -n "$$failed" ]; then echo "check failed:$$failed" >&2; exit 1; fi
 
 lock: setup-all ## remakes requirements/*.lock from pyproject.toml
 	@requirements/lock.sh
