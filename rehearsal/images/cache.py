@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -39,6 +40,9 @@ def nodes_dir(world_id: str) -> Path:
     one file system.
     """
     return images_dir() / "nodes" / world_id
+
+
+KEY_PATTERN = re.compile(r"[0-9a-f]{12}")
 
 
 def content_key(parts: Iterable[tuple[str, bytes]]) -> str:

@@ -3,9 +3,11 @@
 import os
 import selectors
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +25,7 @@ def run_with_progress(
     say: Callable[[str], None],
     log: Path,
     timeout_seconds: float,
-    stdin: str = "",
+    stop: threading.Event,
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Runs a command; tells its newest line every few seconds and keeps all of its output in a log file.
@@ -34,7 +36,7 @@ def run_with_progress(
         say: takes one progress line.
         log: file that the output is appended to.
         timeout_seconds: the command is killed after this.
-        stdin: text given to the command.
+        stop: the command is killed soon after somebody sets this.
         environment: the whole environment of the command; None for this process's own.
 
     Raises:
@@ -48,7 +50,7 @@ def run_with_progress(
         try:
             process = subprocess.Popen(
                 list(argv),
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=None if environment is None else dict(environment),
@@ -57,32 +59,25 @@ def run_with_progress(
         except OSError as error:
             raise RayrigError(f"{label} could not start", why=str(error)) from error
         try:
-            _feed(process, stdin)
-            _follow(process, label=label, say=say, sink=sink, tail=tail, deadline=start + timeout_seconds)
+            _follow(process, label=label, say=say, sink=sink, tail=tail, deadline=start + timeout_seconds, stop=stop)
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait(10)
+            if process.stdout is not None:
+                process.stdout.close()
     if process.returncode != 0:
         took = time.monotonic() - start
-        cause = f"still running after {timeout_seconds:.0f} s" if took >= timeout_seconds else ""
-        cause = cause or f"exit code {process.returncode} after {took:.0f} s"
+        cause = f"exit code {process.returncode} after {took:.0f} s"
+        if stop.is_set():
+            cause = "it was stopped, because another part of the build ended"
+        elif took >= timeout_seconds:
+            cause = f"still running after {timeout_seconds:.0f} s"
         raise RayrigError(
             f"{label} failed",
             why=f"{cause}; its last lines:\n  " + "\n  ".join(tail),
             next_step=f"read the whole output in {log}, then start again: what is built already is reused",
         )
-
-
-def _feed(process: subprocess.Popen[bytes], text: str) -> None:
-    """Gives the command its standard input; a command that has ended already tells why by its exit code."""
-    if process.stdin is None:
-        raise AssertionError("standard input is a pipe")
-    try:
-        process.stdin.write(text.encode())
-        process.stdin.close()
-    except BrokenPipeError:
-        return
 
 
 def _follow(
@@ -93,15 +88,16 @@ def _follow(
     sink: IO[bytes],
     tail: deque[str],
     deadline: float,
+    stop: threading.Event,
 ) -> None:
-    """Reads until the command ends or its deadline passes."""
+    """Reads until the command ends, its deadline passes or it is told to stop."""
     if process.stdout is None:
         raise AssertionError("standard output is a pipe")
     start = notice = time.monotonic()
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not stop.is_set():
             if selector.select(timeout=1.0):
                 chunk = os.read(process.stdout.fileno(), 65536)
                 if not chunk:
@@ -113,8 +109,7 @@ def _follow(
             if now - notice >= _NOTICE_SECONDS:
                 say(f"{label} ({now - start:.0f} s): {tail[-1][:_LINE_WIDTH] if tail else 'started'}")
                 notice = now
-    try:
-        process.wait(max(1.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(10)
+    # Its output has ended, so it has too; one that was told to stop, or is late, is killed by the caller.
+    if not stop.is_set() and time.monotonic() < deadline:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)

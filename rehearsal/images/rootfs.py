@@ -8,8 +8,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from contract.errors import RayrigError
@@ -23,6 +24,11 @@ _PASSED_ON = (
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 )  # fmt: skip
+_APART = (
+    "setpriv", "--pdeathsig", "KILL",
+    "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
+)  # fmt: skip
+"""Mounts and processes of their own: whatever way we end, neither outlives us."""
 _INSIDE = Path(__file__).parent / "recipes" / "inside.sh"
 
 
@@ -34,11 +40,13 @@ class Builder:
         say: takes one progress line.
         log: file that all output is appended to.
         mirror: base address of the Debian mirror in the host's own apt sources; None lets debootstrap choose.
+        stop: set to end what runs.
     """
 
     say: Callable[[str], None]
     log: Path
     mirror: str | None
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 def prepare_host(*, say: Callable[[str], None], log: Path) -> Builder:
@@ -53,8 +61,14 @@ def prepare_host(*, say: Callable[[str], None], log: Path) -> Builder:
             why="debootstrap, chroot and unshare make device files and mounts",
             next_step="run `sudo -E .venv/bin/python -m rehearsal.images` once; later runs find what it built",
         )
-    missing = [name for name in ("debootstrap", "unshare", "chroot", "tar") if shutil.which(name) is None]
-    packages = {"debootstrap": "debootstrap", "unshare": "util-linux", "chroot": "coreutils", "tar": "tar"}
+    missing = [name for name in ("debootstrap", "unshare", "setpriv", "chroot", "tar") if shutil.which(name) is None]
+    packages = {
+        "debootstrap": "debootstrap",
+        "unshare": "util-linux",
+        "setpriv": "util-linux",
+        "chroot": "coreutils",
+        "tar": "tar",
+    }
     wanted = [packages[name] for name in missing] + ([] if KEYRING.exists() else ["debian-archive-keyring"])
     if wanted:
         command = ["apt-get", "install", "-y", "--no-install-recommends", *wanted]
@@ -67,7 +81,15 @@ def prepare_host(*, say: Callable[[str], None], log: Path) -> Builder:
         say(f"installing on this host: {' '.join(wanted)}")
         quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for argv in (["apt-get", "update"], command):
-            run_with_progress(argv, label=" ".join(argv), say=say, log=log, timeout_seconds=300, environment=quiet)
+            run_with_progress(
+                argv,
+                label=" ".join(argv),
+                say=say,
+                log=log,
+                timeout_seconds=300,
+                stop=threading.Event(),
+                environment=quiet,
+            )
     return Builder(say=say, log=log, mirror=_host_mirror())
 
 
@@ -75,9 +97,7 @@ def _host_mirror() -> str | None:
     """The Debian mirror of the host's own apt sources, or None on a host that is not Debian."""
     if shutil.which("apt-get") is None:
         return None
-    release = dict(
-        line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
-    )
+    release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
     if release.get("ID", "").strip('"') != "debian":
         return None
     codename = release.get("VERSION_CODENAME", "").strip('"')
@@ -99,7 +119,7 @@ def make_root(builder: Builder, target: Path, *, suite: str, label: str) -> None
         RayrigError: debootstrap failed.
     """
     mirror = [builder.mirror] if builder.mirror else []
-    argv = ["debootstrap", "--variant=minbase", f"--keyring={KEYRING}", "--force-check-gpg",
+    argv = [*_APART, "debootstrap", "--variant=minbase", f"--keyring={KEYRING}", "--force-check-gpg",
             "--include=ca-certificates", suite, str(target), *mirror]  # fmt: skip
     run_with_progress(
         argv,
@@ -107,6 +127,7 @@ def make_root(builder: Builder, target: Path, *, suite: str, label: str) -> None
         say=builder.say,
         log=builder.log,
         timeout_seconds=_DEBOOTSTRAP_SECONDS,
+        stop=builder.stop,
         # The root is rebuilt whole if the machine dies, so waiting for the disk after each package buys nothing.
         environment={**os.environ, "DPKG_FORCE": "unsafe-io"},
     )
@@ -144,11 +165,12 @@ def run_inside(
         handle.write(script)
         handle.flush()
         run_with_progress(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-eu", str(_INSIDE), str(root), handle.name, *pairs],
+            [*_APART, "sh", "-eu", str(_INSIDE), str(root), handle.name, *pairs],
             label=label,
             say=builder.say,
             log=builder.log,
             timeout_seconds=_INSIDE_SECONDS,
+            stop=builder.stop,
             environment=inner,
         )
 

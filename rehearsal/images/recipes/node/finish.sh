@@ -7,7 +7,7 @@ for unit in docker-registry.service apt-daily.timer apt-daily-upgrade.timer dpkg
 done
 # Real machines have consoles, device managers and network set-up; here the container's engine did all that.
 for unit in systemd-udevd.service systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-udev-trigger.service \
-    systemd-networkd.service systemd-networkd-wait-online.service systemd-networkd.socket systemd-logind.service \
+    systemd-networkd.service systemd-networkd-wait-online.service systemd-networkd.socket \
     getty@tty1.service getty.target console-getty.service systemd-resolved.service systemd-timesyncd.service \
     systemd-modules-load.service systemd-sysctl.service sys-kernel-debug.mount sys-kernel-tracing.mount \
     sys-kernel-config.mount sys-fs-fuse-connections.mount dev-hugepages.mount dev-mqueue.mount \

@@ -1,0 +1,139 @@
+"""The prepared Docker root: a node's /var/lib/docker that holds the Ray image's base, and quick clones of it."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import docker
+from docker.models.containers import Container
+
+from contract.errors import RayrigError
+from rehearsal.images.node import node_run_options
+from rehearsal.images.registry import WORLD_LABEL
+
+_DOCKER_READY_SECONDS = 60.0
+_PULL_SECONDS = 300.0
+_STOP_SECONDS = 40
+_CLONE_SECONDS = 120.0
+_POLL_SECONDS = 0.3
+_NOTICE_SECONDS = 5.0
+
+
+def prepare_docker_root(
+    client: docker.DockerClient,
+    target: Path,
+    *,
+    node_image: str,
+    reference: str,
+    world_id: str,
+    say: Callable[[str], None],
+) -> None:
+    """Lets a node pull an image into a fresh Docker root, and stops it in order.
+
+    Pulled, not loaded: so the root knows the layers by the digests that later pulls name.
+
+    Args:
+        client: the host's Docker.
+        target: a folder that does not exist; whole when this returns.
+        node_image: the node image's tag.
+        reference: what to pull, by digest.
+        world_id: label of the container, so that whoever cleans up finds it.
+        say: takes one progress line.
+
+    Raises:
+        RayrigError: the node's Docker did not start, or did not pull.
+    """
+    draft = target.with_name(f".{target.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    container = client.containers.run(
+        node_image,
+        name=f"rayrig-prepare-{world_id}",
+        labels={WORLD_LABEL: world_id},
+        **node_run_options(docker_root=draft, metadata=None),
+    )
+    try:
+        _until(container, ["docker", "version"], "prepared Docker root: Docker starts", _DOCKER_READY_SECONDS, say)
+        pull = f"docker pull -q {reference} >/run/pull.log 2>&1; echo $? >/run/pull.code"
+        container.exec_run(["sh", "-c", pull], detach=True)
+        _until(container, ["test", "-s", "/run/pull.code"], "prepared Docker root: the node pulls", _PULL_SECONDS, say)
+        _, output = container.exec_run(["cat", "/run/pull.code", "/run/pull.log"])
+        code, _, said = output.decode(errors="replace").partition("\n")
+        if code != "0":
+            raise RayrigError("The node could not pull the Ray image's base", where=reference, why=said.strip())
+        container.exec_run(["systemctl", "stop", "docker.socket", "docker.service", "containerd.service"])
+        container.stop(timeout=_STOP_SECONDS)
+    finally:
+        container.remove(force=True, v=True)
+    draft.replace(target)
+
+
+def _until(
+    container: Container, argv: list[str], label: str, timeout_seconds: float, say: Callable[[str], None]
+) -> None:
+    """Repeats a command in a container until it succeeds."""
+    start = notice = time.monotonic()
+    while container.exec_run(argv).exit_code != 0:
+        now = time.monotonic()
+        if now - start > timeout_seconds:
+            raise RayrigError(f"{label}: not within {timeout_seconds:.0f} s", where=str(container.name))
+        if now - notice >= _NOTICE_SECONDS:
+            say(f"{label} ({now - start:.0f} s)")
+            notice = now
+        time.sleep(_POLL_SECONDS)
+
+
+def clone_docker_root(source: Path, target: Path) -> None:
+    """Makes a node's own Docker root from the prepared one; about a second and a few MB.
+
+    Layers' files are hard links, which is safe because an overlay never writes to its lower layers; everything else
+    is really copied. Both must lie on one file system.
+
+    Raises:
+        RayrigError: the target exists, or the copy failed.
+    """
+    if target.exists():
+        raise RayrigError("A node's Docker root exists already", where=str(target), next_step="remove that folder")
+    layers = sorted(path.relative_to(source) for path in source.glob("overlay2/*/diff"))
+    target.mkdir(parents=True)
+    try:
+        listing = "".join(f"./{layer}\n" for layer in layers)
+        _pipe(
+            ["tar", "-C", str(source), "--exclude-from=-", "--anchored", "--no-wildcards", "--xattrs", "-c", "."],
+            ["tar", "-C", str(target), "--xattrs", "-p", "-x"],
+            listing,
+        )
+        for layer in layers:
+            _run(["cp", "-a", "--link", str(source / layer), str(target / layer)])
+    except RayrigError:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _run(argv: list[str]) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_CLONE_SECONDS)
+    if done.returncode != 0:
+        raise RayrigError("Cloning the prepared Docker root failed", where=argv[-1], why=done.stderr.strip()[-300:])
+
+
+def _pipe(writer_argv: list[str], reader_argv: list[str], text: str) -> None:
+    """Runs two commands as a pipeline; the first one's standard input is the text."""
+    with subprocess.Popen(writer_argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        reader = subprocess.Popen(reader_argv, stdin=writer.stdout, stderr=subprocess.PIPE)
+        if writer.stdin is None or writer.stdout is None:
+            raise AssertionError("both are pipes")
+        writer.stdout.close()
+        writer.stdin.write(text.encode())
+        writer.stdin.close()
+        try:
+            _, said = reader.communicate(timeout=_CLONE_SECONDS)
+            code = writer.wait(_CLONE_SECONDS)
+        finally:
+            for process in (reader, writer):
+                if process.poll() is None:
+                    process.kill()
+    if code != 0 or reader.returncode != 0:
+        why = said.decode(errors="replace").strip()[-300:] or f"exit codes {code} and {reader.returncode}"
+        raise RayrigError("Cloning the prepared Docker root failed", where=reader_argv[2], why=why)
