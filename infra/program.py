@@ -18,6 +18,7 @@ from contract.resources import Home
 from infra.aws_provider import aws_provider
 from infra.config import read_config
 from infra.custom import Cluster, RayFleet, RayHead
+from infra.engine_stop import end_quietly
 from infra.facts import AccountFacts, gather
 from infra.firewall import Firewall, FirewallArgs
 from infra.identity import Identity, IdentityArgs
@@ -51,6 +52,7 @@ class Checked:
 
 def run() -> None:
     """The whole program; ends it with readable messages when the spec, the account or the machine do not fit."""
+    end_quietly()
     build(check(stack=pulumi.get_stack()))
 
 
