@@ -146,6 +146,8 @@ def install(cache: Path, tried: list[str], say: Say) -> Path | None:
         OSError: the cache cannot be written.
     """
     say(f"no usable Pulumi CLI yet ({tried[0]}); getting {VERSION} into {cache}")
+    for unfinished in cache.glob("new-*"):
+        shutil.rmtree(unfinished)
     for name, folder, get in (
         ("official installer", official_folder(cache), install_official),
         ("built with Go", built_folder(cache), install_built),

