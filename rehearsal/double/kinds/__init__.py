@@ -1,0 +1,1 @@
+"""The types that the double simulates, one module per family."""
