@@ -167,7 +167,8 @@ def _ec2_task(ec2: Any, kind: _Ec2Kind, cluster_id: str) -> Callable[[], Iterabl
         arguments = {kind.filter: [{"Name": f"tag:{TAG_CLUSTER}", "Values": [cluster_id]}]}
         for item in _items(ec2, kind.operation, kind.key, **arguments):
             state = str(item.get(kind.state, ""))
-            if state not in kind.gone:
+            # Asked for by tag, and looked at again: not every endpoint heeds every filter.
+            if state not in kind.gone and _bears(_tags(item), cluster_id):
                 yield Found(kind=kind.name, id=str(item[kind.id]), detail=state)
 
     return listing
