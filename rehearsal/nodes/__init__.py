@@ -1,0 +1,1 @@
+"""Container nodes that follow moto's instances, whoever launched or ended them."""

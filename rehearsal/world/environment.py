@@ -1,0 +1,64 @@
+"""The shell of a person inside a world: every AWS setting of their own masked, ours in place."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rehearsal.nodes.instances import LAB_ACCESS_KEY, LAB_SECRET_KEY
+from rehearsal.world.places import PROJECT, Places
+from rehearsal.world.record import World
+
+DOUBLE_BIN = PROJECT / "rehearsal" / "bin"
+"""Holds pulumi-resource-aws, the provider double."""
+MASKED_PREFIXES = ("AWS_", "PULUMI_", "BOTO_")
+
+
+def settings(place: Places, world: World) -> dict[str, str]:
+    """What a world sets, PATH apart."""
+    return {
+        "AWS_ACCESS_KEY_ID": LAB_ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": LAB_SECRET_KEY,
+        "AWS_REGION": world.region,
+        "AWS_DEFAULT_REGION": world.region,
+        "AWS_ENDPOINT_URL": world.endpoint_url,
+        "AWS_CONFIG_FILE": str(place.empty),
+        "AWS_SHARED_CREDENTIALS_FILE": str(place.empty),
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "PULUMI_HOME": str(place.pulumi_home),
+        "PULUMI_BACKEND_URL": place.pulumi_state.as_uri(),
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(place.passphrase),
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PULUMI_STACK": place.stack,
+        "RAYRIG_SSH_KEY": str(place.ssh_key),
+    }
+
+
+def search_path(engine_bin: str, before: str) -> str:
+    """PATH with the double, the engine and this project's own commands in front, each once."""
+    first = [str(DOUBLE_BIN), engine_bin, str(Path(sys.executable).parent)]
+    rest = [folder for folder in before.split(os.pathsep) if folder and folder not in first]
+    return os.pathsep.join([*first, *rest])
+
+
+def masked(names: Mapping[str, str]) -> list[str]:
+    """Settings of the person that must not reach the rehearsal, or they would mean their own account or stack."""
+    return sorted(name for name in names if name.startswith(MASKED_PREFIXES))
+
+
+def process_environment(place: Places, world: World) -> dict[str, str]:
+    """The whole environment of a command that runs inside the world."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(MASKED_PREFIXES)}
+    path = search_path(world.engine_bin, os.environ.get("PATH", os.defpath))
+    return kept | settings(place, world) | {"PATH": path}
+
+
+def exports(place: Places, world: World) -> str:
+    """Shell text for `eval`, safe whatever the paths contain."""
+    unset = [name for name in masked(os.environ) if name not in settings(place, world)]
+    lines = [f"unset {' '.join(unset)}"] if unset else []
+    values = settings(place, world) | {"PATH": search_path(world.engine_bin, os.environ.get("PATH", os.defpath))}
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    return "\n".join(lines) + "\n"

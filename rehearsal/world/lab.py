@@ -1,0 +1,123 @@
+"""The part of a world that has nodes: network, registry, metadata service and reconciler."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from urllib.parse import urlsplit
+
+import docker
+from docker.errors import DockerException
+
+from contract.errors import RayrigError
+from rehearsal.images import nodes_dir, publish_ray_image, start_registry
+from rehearsal.metadata.server import MetadataServer
+from rehearsal.metadata.source import Source
+from rehearsal.nodes.containers import NodeContainers
+from rehearsal.nodes.firewall import Service, Surroundings
+from rehearsal.nodes.instances import Cloud
+from rehearsal.nodes.reconciler import Reconciler
+from rehearsal.world.aws import open_aws, report_power_off
+from rehearsal.world.board import Board
+from rehearsal.world.leftovers import remove_world
+from rehearsal.world.network import LabNetwork, make_network
+from rehearsal.world.places import Places
+from rehearsal.world.record import Lab, LabParts, Plan
+
+DOCKER_SECONDS = 60
+"""Longest wait for one answer of the Docker engine."""
+POOL_SIZE = 40
+"""Connections to the engine: one per node in progress, and the loop's own."""
+
+log = logging.getLogger("rehearsal.world")
+
+
+def open_lab(place: Places, plan: Plan, made_of: LabParts, board: Board, parts: ExitStack) -> tuple[str, Lab]:
+    """Makes the lab and everything that stands in it; all of it ends, in order, when the parts are closed.
+
+    Returns:
+        The url of the world's AWS, and the lab's record.
+
+    Raises:
+        RayrigError: a part could not be made; what stood by then ends with the parts.
+    """
+    client = parts.enter_context(_docker())
+    parts.callback(_remove, client, plan.world_id)
+    network = make_network(client, plan.world_id, tool_image=made_of.node_image)
+    log.info("network %s: nodes %s, public %s", network.name, network.private, network.public)
+    server = open_aws(place, plan, host=network.user_address, public_cidr=str(network.public), parts=parts)
+    port = start_registry(
+        client,
+        node_image=made_of.node_image,
+        store=made_of.registry_store,
+        addresses=["127.0.0.1", network.user_address],
+        world_id=plan.world_id,
+    )
+    push, pull = f"127.0.0.1:{port}", f"{network.user_address}:{port}"
+    image = publish_ray_image(push_registry=push, pull_registry=pull, say=log.info)
+    cloud = Cloud(endpoint_url=server.url, region=plan.region)
+    source = Source(cloud, account_id=plan.account_id, notices=place.notices)
+    metadata = MetadataServer(source, host=network.bridge_address)
+    parts.callback(metadata.stop)
+    reconciler = Reconciler(
+        cloud=cloud,
+        containers=NodeContainers(
+            client,
+            world_id=plan.world_id,
+            network=network.name,
+            image=made_of.node_image,
+            prepared_root=made_of.prepared_docker_root,
+            folder=nodes_dir(plan.world_id),
+        ),
+        around=Surroundings(
+            public_cidr=str(network.public),
+            user_address=network.user_address,
+            metadata=Service(address=network.bridge_address, port=metadata.port),
+            boot_metadata=Service(address=network.bridge_address, port=metadata.boot_port),
+            aws=(_service(server.url), _service(f"http://{pull}")),
+        ),
+        power_off=partial(report_power_off, server.url),
+        changed=board.write,
+    )
+    board.watch(nodes=lambda: reconciler.states, problems=lambda: reconciler.problems)
+    reconciler.start()
+    parts.callback(reconciler.stop)
+    return server.url, _record(network, push, pull, image)
+
+
+def _record(network: LabNetwork, push: str, pull: str, image: str) -> Lab:
+    return Lab(
+        network=network.name,
+        bridge=network.bridge,
+        cidr=str(network.private),
+        public_cidr=str(network.public),
+        user_address=network.user_address,
+        bridge_address=network.bridge_address,
+        registry_push=push,
+        registry_pull=pull,
+        image=image,
+    )
+
+
+def _service(url: str) -> Service:
+    parts = urlsplit(url)
+    return Service(address=parts.hostname or "", port=parts.port or 80)
+
+
+@contextmanager
+def _docker() -> Iterator[docker.DockerClient]:
+    try:
+        client = docker.from_env(timeout=DOCKER_SECONDS, max_pool_size=POOL_SIZE)
+    except DockerException as error:
+        raise RayrigError("the Docker engine does not answer", why=str(error), next_step="docker info") from error
+    try:
+        yield client
+    except DockerException as error:
+        raise RayrigError("the Docker engine refused a part of the lab", why=str(error)) from error
+    finally:
+        client.close()
+
+
+def _remove(client: docker.DockerClient, world_id: str) -> None:
+    count = remove_world(client, world_id)
+    log.info("removed what was left of the lab: %d containers, networks, volumes and folders", count)

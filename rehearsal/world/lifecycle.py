@@ -1,0 +1,192 @@
+"""`start`, `stop` and `status`: a world from outside its daemon."""
+
+import json
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import docker
+import psutil
+from docker.errors import DockerException
+
+from contract.errors import RayrigError
+from rehearsal.world.keys import make_secrets
+from rehearsal.world.places import PROJECT, Places, write_private
+from rehearsal.world.preflight import docker_problem, require_lab
+from rehearsal.world.record import LabParts, Plan, World, live_daemon, read_plan, read_world
+from rehearsal.world.stack import make_stack
+
+REGION = "eu-west-1"
+READY_SECONDS = 300.0
+"""Longest wait for the daemon: the first one pushes the Ray image (1.2 GB) to the lab's registry."""
+END_SECONDS = 60.0
+"""Longest wait for a daemon that was asked to end."""
+POLL_SECONDS = 0.05
+
+Say = Callable[[str], None]
+
+
+def start(place: Places, *, with_nodes: bool, with_stack: bool, watch_pid: int | None, say: Say) -> World:
+    """Starts a world, or says that one is up already and returns it.
+
+    Args:
+        place: where its files are.
+        with_nodes: False for AWS and stack alone, which need no Docker.
+        with_stack: False leaves Pulumi alone (tests that only use the AWS and its nodes).
+        watch_pid: the world ends by itself when this process does; None: it stays until `stop`.
+        say: takes one progress line.
+
+    Raises:
+        RayrigError: something is missing on this host, or a part did not start; nothing is left then.
+    """
+    if live := _live_world(place):
+        say(f"the world {live.world_id} is up already at {live.endpoint_url}: used as it is")
+        return live
+    if read_plan(place) is not None:
+        say("an earlier world died uncleanly: removing what it left")
+        stop(place, say=say)
+    if with_nodes:
+        require_lab()
+    plan = _plan(with_nodes=with_nodes, with_stack=with_stack, watch_pid=watch_pid, say=say)
+    place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(place.plan, plan.model_dump_json(indent=2))
+    make_secrets(place)
+    try:
+        world = _run_daemon(place, say)
+        if with_stack:
+            make_stack(place, world)
+            say(f"stack {place.stack}: {place.stack_config.relative_to(PROJECT)}")
+    except BaseException:
+        # Ctrl-C and SIGTERM too: whatever was begun is ended before the person gets the prompt back.
+        stop(place, say=say)
+        raise
+    return world
+
+
+def stop(place: Places, *, say: Say) -> None:
+    """Ends a world and removes all that bears its label, its stack and its keys; content when there is none.
+
+    Raises:
+        RayrigError: the daemon did not end, or something could not be removed.
+    """
+    plan = read_plan(place)
+    if daemon := live_daemon(place):
+        _end(daemon, place, say)
+    if plan and plan.lab:
+        _remove_labelled(plan.world_id, say)
+    for path in (place.record, place.status, place.pidfile, place.stack_config, place.ssh_key, place.passphrase):
+        path.unlink(missing_ok=True)
+    place.ssh_key.with_suffix(".pub").unlink(missing_ok=True)
+    for folder in (place.pulumi_home, place.pulumi_state, place.notices):
+        shutil.rmtree(folder, ignore_errors=not folder.exists())
+    place.plan.unlink(missing_ok=True)
+    say(f"world {plan.world_id} ended" if plan else "no world is up")
+
+
+def status(place: Places) -> tuple[bool, Iterator[str]]:
+    """Whether all is well, and the lines that say how it stands."""
+    world = _live_world(place)
+    if world is None:
+        left = read_plan(place)
+        why = f"; {left.world_id} died uncleanly: `python -m rehearsal stop` removes the rest" if left else ""
+        return left is None, iter([f"no world is up{why}"])
+    board: dict[str, Any] = json.loads(place.status.read_text(encoding="utf-8"))
+    return not board["problems"], _status_lines(place, world, board)
+
+
+def _status_lines(place: Places, world: World, board: dict[str, Any]) -> Iterator[str]:
+    yield f"world {world.world_id}: AWS at {world.endpoint_url}, account {world.account_id}, process {world.pid}"
+    yield f"log: {place.log}"
+    if world.lab:
+        yield f"nodes {world.lab.cidr}, public {world.lab.public_cidr}, you are {world.lab.user_address}"
+    for instance_id, state in board["nodes"].items():
+        yield f"  {instance_id}: {state}"
+    for part, problem in board["problems"].items():
+        yield f"PROBLEM {part}: {problem}"
+
+
+def _live_world(place: Places) -> World | None:
+    world = read_world(place)
+    return world if world and live_daemon(place) else None
+
+
+def _plan(*, with_nodes: bool, with_stack: bool, watch_pid: int | None, say: Say) -> Plan:
+    engine_bin = ""
+    if with_stack:
+        from rehearsal.engine.cli import ensure_cli  # noqa: PLC0415 - only worlds with a stack need it
+
+        engine_bin = str(ensure_cli(say))
+    lab = None
+    if with_nodes:
+        from rehearsal.images import ensure_lab_images  # noqa: PLC0415 - only worlds with nodes need it
+
+        images = ensure_lab_images(say=say)
+        lab = LabParts(
+            node_image=images.node_image,
+            prepared_docker_root=images.prepared_docker_root,
+            registry_store=images.registry_store,
+        )
+    return Plan(
+        world_id=f"w{secrets.token_hex(4)}",
+        # AWS gives no account numbers that begin with four zeros, so it can be nobody's.
+        account_id=f"0000{secrets.randbelow(10**8):08d}",
+        region=REGION,
+        engine_bin=engine_bin,
+        lab=lab,
+        watch_pid=watch_pid,
+        watch_started=psutil.Process(watch_pid).create_time() if watch_pid is not None else None,
+    )
+
+
+def _run_daemon(place: Places, say: Say) -> World:
+    """Runs the daemon in a session of its own and shows its log until it is ready."""
+    argv = [sys.executable, "-m", "rehearsal.world.daemon", str(place.directory)]
+    with place.log.open("w", encoding="utf-8") as log, place.log.open(encoding="utf-8") as shown:
+        daemon = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd=PROJECT
+        )
+        deadline = time.monotonic() + READY_SECONDS
+        lines: list[str] = []
+        while time.monotonic() < deadline:
+            ended = daemon.poll() is not None
+            for line in shown:
+                lines.append(line.rstrip())
+                say(line.rstrip().partition(": ")[2] or line.rstrip())
+            if world := read_world(place):
+                return world
+            if ended:
+                raise RayrigError("the world did not start", why="\n".join(lines[-5:]), next_step=f"read {place.log}")
+            time.sleep(POLL_SECONDS)
+    raise RayrigError(f"the world was not ready within {READY_SECONDS:.0f} s", next_step=f"read {place.log}")
+
+
+def _end(daemon: psutil.Process, place: Places, say: Say) -> None:
+    say(f"ending the world's daemon, process {daemon.pid}")
+    daemon.send_signal(signal.SIGTERM)
+    try:
+        daemon.wait(END_SECONDS)
+    except psutil.TimeoutExpired:
+        daemon.kill()
+        say(f"it did not end within {END_SECONDS:.0f} s and was killed: see {place.log}")
+        daemon.wait(END_SECONDS)
+
+
+def _remove_labelled(world_id: str, say: Say) -> None:
+    from rehearsal.world.leftovers import remove_world  # noqa: PLC0415 - only worlds with nodes need Docker
+
+    if problem := docker_problem():
+        raise RayrigError("cannot tell what the world left in Docker", why=problem, next_step="docker info")
+    with ExitStack() as parts:
+        try:
+            client = docker.from_env()
+        except DockerException as error:
+            raise RayrigError("the Docker engine does not answer", why=str(error)) from error
+        parts.callback(client.close)
+        if count := remove_world(client, world_id):
+            say(f"removed {count} containers, networks, volumes and folders that it left")
