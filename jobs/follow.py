@@ -158,7 +158,8 @@ class Follower:
             over = f"the job did not end within {total:.0f} s"
         if over is not None:
             await asyncio.to_thread(client.stop, self._id)
-            raise JobError(f"{over} and has been stopped", where=self._id, why=info.message)
+            # Ray cannot end a job that has no place yet: it ends as soon as it gets one.
+            raise JobError(f"{over}; it has been told to stop", where=self._id, why=info.message)
 
     def _take(self, text: str) -> None:
         if not text:

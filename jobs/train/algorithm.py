@@ -46,6 +46,7 @@ class ProcessThreads:
     """Thread counts of one process."""
 
     node: str
+    pid: int
     omp: str | None
     torch_threads: int
 
@@ -114,6 +115,7 @@ def set_threads(threads: int) -> ProcessThreads:
     torch.set_num_threads(threads)
     return ProcessThreads(
         node=ray.util.get_node_ip_address(),
+        pid=os.getpid(),
         omp=os.environ.get("OMP_NUM_THREADS"),
         torch_threads=torch.get_num_threads(),
     )

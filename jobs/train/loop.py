@@ -109,8 +109,10 @@ class Training:
         driver = rllib.set_threads(config.threads)
         trainer = rllib.build(config, plan)
         try:
-            for process in (driver, *rllib.pin_runner_threads(trainer, config.threads)):
-                say(f"threads: torch {process.torch_threads}, OMP {process.omp or 'unset'} on {process.node}")
+            runners = rllib.pin_runner_threads(trainer, config.threads)
+            for role, process in (("driver", driver), *(("runner", runner) for runner in runners)):
+                threads = f"torch {process.torch_threads}, OMP {process.omp or 'unset'}"
+                say(f"{role} on {process.node}, pid {process.pid}: threads {threads}")
             if resumed is not None:
                 directory, record = resumed
                 trainer.restore_from_path(str(directory))
