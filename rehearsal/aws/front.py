@@ -11,7 +11,7 @@ from moto.backends import list_of_moto_modules
 from moto.ec2.models import ec2_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-from rehearsal.aws import dependencies, launches, lifecycle
+from rehearsal.aws import dependencies, groups, launches, lifecycle
 from rehearsal.aws.faults import Faults
 from rehearsal.aws.images import publish_images
 from rehearsal.aws.request_log import RequestLog
@@ -45,6 +45,10 @@ AFTER: dict[tuple[str, str], After] = {
     ("ec2", "RunInstances"): launches.after_launch,
     ("ec2", "TerminateInstances"): launches.after_terminate,
     ("ec2", "DeleteSubnet"): dependencies.after_delete_subnet,
+    ("ec2", "AuthorizeSecurityGroupIngress"): groups.after_authorize,
+    ("ec2", "AuthorizeSecurityGroupEgress"): groups.after_authorize,
+    ("ec2", "ModifySecurityGroupRules"): groups.after_modify_rules,
+    ("ec2", "ModifyInstanceAttribute"): groups.after_modify_instance,
 }
 
 

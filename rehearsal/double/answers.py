@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent / "replaces"
 Decision = Literal["update", "replace", "none"]
 How = Literal["change", "add", "remove"]
 
-NEWER: Mapping[str, Decision] = {"region": "replace"}
+NEWER: Mapping[str, Mapping[How, Decision]] = {"region": {"change": "replace", "add": "replace", "remove": "none"}}
 """Properties newer than the provider that was asked; source: Terraform AWS provider 6.0, "enhanced region support"."""
 
 
@@ -44,7 +44,7 @@ def decision(token: str, path: str, how: How, *, labels: frozenset[str]) -> Deci
     table = answers(token)
     entry = next((table[f"{path} ({label})"] for label in labels if f"{path} ({label})" in table), table.get(path))
     if path in NEWER and (entry is None or entry["answer"] == "unknown"):
-        return NEWER[path]
+        return NEWER[path][how]
     if entry is None or entry["answer"] == "unknown":
         raise RayrigError(
             f"the rehearsal does not know whether AWS's provider updates or replaces when {path} changes",

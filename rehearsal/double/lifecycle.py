@@ -135,10 +135,13 @@ def _drifted(table: Table, session: Session, *, inputs: Values, state: Values) -
 
 
 def update(table: Table, session: Session, resource_id: str, *, olds: Values, news: Values) -> Values:
-    """Changes the resource in place; returns its state."""
+    """Changes the resource in place; returns its state. Without a difference, finishes what was left half made."""
     given = own(news)
     found = differences(table, olds=olds, news=news, default_tags=session.default_tags)
-    table.handler.update(session, resource_id, olds, given, frozenset(each.top for each in found))
+    if found:
+        table.handler.update(session, resource_id, olds, given, frozenset(each.top for each in found))
+    else:
+        table.handler.settle(session, resource_id, given)
     return _state(table, session, resource_id, _known(table, olds, given))
 
 

@@ -58,6 +58,16 @@ def aws_answers(what: str) -> Iterator[None]:
         raise AwsError(what, where=None, code=None, why=str(error), next_step=NEXT_STEPS[None]) from error
 
 
+@contextmanager
+def tolerated(*codes: str, not_found: bool = False) -> Iterator[None]:
+    """Passes over AWS's refusals that say that what was asked for is so already."""
+    try:
+        yield
+    except AwsError as error:
+        if error.code not in codes and not (not_found and error.not_found):
+            raise
+
+
 class Session:
     """Calls to one account of one rehearsal, in one region.
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rehearsal.double import holders, tagging
 from rehearsal.double.kinds.network import one
-from rehearsal.double.session import AwsError, Session
+from rehearsal.double.session import Session, tolerated
 from rehearsal.double.table import REGION, TAGS, UNSIMULATED, Property, Table, exactly_one, matching, within
 from rehearsal.double.values import UNKNOWN, Values
 
@@ -37,7 +37,8 @@ class GroupHandler:
 
     def settle(self, session: Session, resource_id: str, inputs: Values) -> None:  # noqa: ARG002 - the protocol's
         """Takes AWS's default way out away: every way out is written in a rule of its own."""
-        session.ec2("revoke_security_group_egress", GroupId=resource_id, IpPermissions=[ALL_TRAFFIC])
+        with tolerated("InvalidPermission.NotFound"):
+            session.ec2("revoke_security_group_egress", GroupId=resource_id, IpPermissions=[ALL_TRAFFIC])
 
     def read(self, session: Session, resource_id: str, state: Values) -> Values | None:
         """The group; its rules are resources of their own."""
@@ -177,15 +178,12 @@ class RuleHandler:
 
     def delete(self, session: Session, resource_id: str, state: Values) -> None:
         """Takes the rule away; a group that is gone took it along."""
-        try:
+        with tolerated(not_found=True):
             session.ec2(
                 f"revoke_security_group_{self.direction}",
                 GroupId=state["securityGroupId"],
                 SecurityGroupRuleIds=[resource_id],
             )
-        except AwsError as failure:
-            if not failure.not_found:
-                raise
 
 
 def _cidr(version: Literal[4, 6]) -> Any:  # noqa: ANN401 - a look at a value

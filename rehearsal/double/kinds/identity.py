@@ -6,7 +6,7 @@ from typing import Any
 from contract.errors import CloudError
 from rehearsal.double import tagging
 from rehearsal.double.kinds.network import one
-from rehearsal.double.session import AwsError, Session
+from rehearsal.double.session import AwsError, Session, tolerated
 from rehearsal.double.table import TAGS, UNSIMULATED, Property, Table, matching, within
 from rehearsal.double.values import Values
 
@@ -34,11 +34,8 @@ def document(found: Any) -> str:  # noqa: ANN401 - boto gives a dict or a text
 
 def delete_quietly(session: Session, operation: str, **params: str) -> None:
     """Deletes something of IAM's; one that is gone already is no error."""
-    try:
+    with tolerated(not_found=True):
         session.iam(operation, **params)
-    except AwsError as failure:
-        if not failure.not_found:
-            raise
 
 
 def update_tags(session: Session, kind: str, key: dict[str, str], old: Values, new: Values) -> None:
@@ -241,9 +238,10 @@ class ProfileHandler:
         return str(inputs["name"])
 
     def settle(self, session: Session, resource_id: str, inputs: Values) -> None:
-        """Puts the role in."""
+        """Puts the role in; a profile that holds one already says LimitExceeded."""
         if inputs.get("role"):
-            session.iam("add_role_to_instance_profile", InstanceProfileName=resource_id, RoleName=inputs["role"])
+            with tolerated("LimitExceeded"):
+                session.iam("add_role_to_instance_profile", InstanceProfileName=resource_id, RoleName=inputs["role"])
 
     def read(self, session: Session, resource_id: str, state: Values) -> Values | None:
         """The profile and its role."""

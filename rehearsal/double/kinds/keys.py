@@ -2,7 +2,7 @@
 
 from rehearsal.double import tagging
 from rehearsal.double.kinds.network import one
-from rehearsal.double.session import AwsError, Session
+from rehearsal.double.session import Session, tolerated
 from rehearsal.double.table import REGION, TAGS, UNSIMULATED, Property, Table, matching
 from rehearsal.double.values import Values
 
@@ -48,11 +48,8 @@ class KeyPairHandler:
 
     def delete(self, session: Session, resource_id: str, state: Values) -> None:  # noqa: ARG002 - the protocol's
         """Deletes it."""
-        try:
+        with tolerated(not_found=True):
             session.ec2("delete_key_pair", KeyName=resource_id)
-        except AwsError as failure:
-            if not failure.not_found:
-                raise
 
 
 KEY_PAIR = Table(

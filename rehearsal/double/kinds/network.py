@@ -4,7 +4,7 @@ import ipaddress
 from typing import Any
 
 from rehearsal.double import holders, tagging
-from rehearsal.double.session import AwsError, Session
+from rehearsal.double.session import Session, tolerated
 from rehearsal.double.table import HOW_TO, REGION, TAGS, UNSIMULATED, Property, Table, at_most_one, exactly_one, one_of
 from rehearsal.double.values import Values
 
@@ -246,9 +246,10 @@ class GatewayHandler:
         return str(answer["InternetGateway"]["InternetGatewayId"])
 
     def settle(self, session: Session, resource_id: str, inputs: Values) -> None:
-        """Attaches it."""
+        """Attaches it, if it is not attached yet."""
         if inputs.get("vpcId"):
-            session.ec2("attach_internet_gateway", InternetGatewayId=resource_id, VpcId=inputs["vpcId"])
+            with tolerated("Resource.AlreadyAssociated"):
+                session.ec2("attach_internet_gateway", InternetGatewayId=resource_id, VpcId=inputs["vpcId"])
 
     def read(self, session: Session, resource_id: str, state: Values) -> Values | None:
         """The gateway and where it is attached."""
@@ -275,11 +276,8 @@ class GatewayHandler:
 
     def _detach(self, session: Session, gateway_id: str, vpc_id: str) -> None:
         def detach() -> None:
-            try:
+            with tolerated("Gateway.NotAttached"):
                 session.ec2("detach_internet_gateway", InternetGatewayId=gateway_id, VpcId=vpc_id)
-            except AwsError as failure:
-                if failure.code != "Gateway.NotAttached":
-                    raise
 
         if vpc_id:
             session.delete_held(

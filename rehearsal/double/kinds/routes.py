@@ -5,7 +5,7 @@ from typing import Any
 
 from rehearsal.double import tagging
 from rehearsal.double.kinds.network import one
-from rehearsal.double.session import AwsError, Session
+from rehearsal.double.session import Session, tolerated
 from rehearsal.double.table import REGION, TAGS, UNSIMULATED, Property, Table, exactly_one
 from rehearsal.double.values import Values
 
@@ -208,11 +208,8 @@ class AssociationHandler:
         """Ends it."""
         found = self._find(session, resource_id, state)
         if found is not None:
-            try:
+            with tolerated(not_found=True):
                 session.ec2("disassociate_route_table", AssociationId=found["RouteTableAssociationId"])
-            except AwsError as failure:
-                if not failure.not_found:
-                    raise
 
 
 ASSOCIATION = Table(
