@@ -15,14 +15,19 @@ from bootstrap.facts import NodeFacts, read_facts
 from bootstrap.progress import NodeLog, Report, step_error
 from bootstrap.readiness import STEP as READINESS
 from bootstrap.readiness import ProofInputs, Readiness, prove
+from bootstrap.steps.boot import STEP as BOOT
 from bootstrap.steps.boot import wait_for_boot
+from bootstrap.steps.docker import STEP as DOCKER
 from bootstrap.steps.docker import ensure_docker
 from bootstrap.steps.drain import STEP as DRAIN
 from bootstrap.steps.drain import drain_in_ray, gcs_address, stop_container
+from bootstrap.steps.image import STEP as IMAGE
 from bootstrap.steps.image import ensure_image
 from bootstrap.steps.membership import RayNode, list_ray_nodes, wait_for_nodes
+from bootstrap.steps.nvidia_toolkit import STEP as TOOLKIT
 from bootstrap.steps.nvidia_toolkit import check_gpus, ensure_toolkit
 from bootstrap.steps.ray import HEAD, WORKER, check_reach, ensure_container, wait_for_head
+from bootstrap.steps.token import STEP as TOKEN
 from bootstrap.steps.token import ensure_token_on_head, ensure_token_on_worker, fingerprint
 from contract.errors import RayrigError, StepError, UnreachableError
 from contract.inventory import Node
@@ -74,13 +79,9 @@ def prepare_node(inputs: NodeInputs, *, host_key: str, report: Report) -> NodeOu
     node = inputs.node.model_copy(update={"host_key": host_key})
     with ExitStack() as stack:
         connection = _connect(stack, node, inputs.user, log)
-        wait_for_boot(connection, log)
-        facts = _facts(connection, log, inputs.image)
-        if facts.gpus.any or node.gpu_count:
-            check_gpus(log, facts, expected=node.gpu_count)
-        facts = ensure_docker(connection, log, facts, image=inputs.image)
-        facts = ensure_toolkit(connection, log, facts, image=inputs.image)
-        versions = ensure_image(connection, log, facts, image=inputs.image)
+        with log.guarded(BOOT):
+            wait_for_boot(connection, log)
+        facts, versions = _ensure_base(connection, node, inputs.image, log)
     found = {
         "os": facts.system.os,
         "kernel": facts.system.kernel,
@@ -205,17 +206,25 @@ def _connect(stack: ExitStack, node: Node, user: str, log: NodeLog, timeout_seco
         )
 
 
-def _facts(connection: Connection, log: NodeLog, image: str) -> NodeFacts:
+def _ensure_base(connection: Connection, node: Node, image: str, log: NodeLog) -> tuple[NodeFacts, dict[str, str]]:
+    """Docker, GPUs and image; facts and the versions inside the image."""
     with log.timed("facts"):
-        return read_facts(connection, image=image)
+        facts = read_facts(connection, image=image)
+    if facts.gpus.any or node.gpu_count:
+        check_gpus(log, facts, expected=node.gpu_count)
+    with log.guarded(DOCKER):
+        facts = ensure_docker(connection, log, facts, image=image)
+    with log.guarded(TOOLKIT):
+        facts = ensure_toolkit(connection, log, facts, image=image)
+    with log.guarded(IMAGE):
+        versions = ensure_image(connection, log, facts, image=image)
+    return facts, versions
 
 
 def _visit(stack: ExitStack, node: Node, inputs: RayHeadInputs, log: NodeLog) -> _Visit:
     """Connects, and makes sure that what the Node resource prepared is still there."""
     connection = _connect(stack, node, inputs.user, log)
-    facts = _facts(connection, log, inputs.image)
-    facts = ensure_docker(connection, log, facts, image=inputs.image)
-    versions = ensure_image(connection, log, facts, image=inputs.image)
+    facts, versions = _ensure_base(connection, node, inputs.image, log)
     return _Visit(node=node, connection=connection, log=log, facts=facts, versions=versions)
 
 
@@ -232,17 +241,19 @@ def _spec(inputs: RayHeadInputs, token: str) -> RaySpec:
 
 def _start_head(visit: _Visit, inputs: RayHeadInputs, *, cpu_count: int, any_cpus: bool) -> str:
     """Token, container, answer; returns the token."""
-    token = ensure_token_on_head(visit.connection, visit.log, visit.facts.token)
-    ensure_container(
-        visit.connection,
-        visit.log,
-        step=HEAD,
-        node=visit.node,
-        spec=_spec(inputs, token),
-        facts=visit.facts,
-        cpu_count=cpu_count,
-        any_cpus=any_cpus,
-    )
+    with visit.log.guarded(TOKEN):
+        token = ensure_token_on_head(visit.connection, visit.log, visit.facts.token)
+    with visit.log.guarded(HEAD):
+        ensure_container(
+            visit.connection,
+            visit.log,
+            step=HEAD,
+            node=visit.node,
+            spec=_spec(inputs, token),
+            facts=visit.facts,
+            cpu_count=cpu_count,
+            any_cpus=any_cpus,
+        )
     with visit.log.timed("head_answers"):
         wait_for_head(visit.connection, visit.log, address=visit.node.private_ip, ports=inputs.ports)
     visit.log.say(HEAD, "GCS and dashboard answer")
@@ -250,17 +261,19 @@ def _start_head(visit: _Visit, inputs: RayHeadInputs, *, cpu_count: int, any_cpu
 
 
 def _start_worker(visit: _Visit, inputs: RayFleetInputs, spec: RaySpec, token: str) -> None:
-    ensure_token_on_worker(visit.connection, visit.log, visit.facts.token, token=token)
+    with visit.log.guarded(TOKEN):
+        ensure_token_on_worker(visit.connection, visit.log, visit.facts.token, token=token)
     check_reach(visit.connection, visit.log, address=inputs.head.private_ip, ports=inputs.ports)
-    ensure_container(
-        visit.connection,
-        visit.log,
-        step=WORKER,
-        node=visit.node,
-        spec=spec,
-        facts=visit.facts,
-        cpu_count=visit.node.cpu_count,
-    )
+    with visit.log.guarded(WORKER):
+        ensure_container(
+            visit.connection,
+            visit.log,
+            step=WORKER,
+            node=visit.node,
+            spec=spec,
+            facts=visit.facts,
+            cpu_count=visit.node.cpu_count,
+        )
 
 
 def _compare_versions(visits: Sequence[_Visit]) -> None:

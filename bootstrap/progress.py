@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from contract.errors import RayrigError, StepError
+from contract.errors import NotReadyError, RayrigError, StepError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +59,22 @@ class NodeLog:
         return result
 
     @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        """Times a stage that is no step, and names stage and node in whatever fails inside."""
-        started = time.monotonic()
+    def guarded(self, stage: str) -> Iterator[None]:
+        """Names node and stage in whatever of ours fails inside without naming them itself."""
         try:
             yield
-        except StepError:
+        except (StepError, NotReadyError):
             raise
         except RayrigError as error:
             raise step_error(self.node, stage, error.what, why=error.why, next_step=error.next_step) from error
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """As `guarded`, and times a stage that is no step."""
+        started = time.monotonic()
+        try:
+            with self.guarded(stage):
+                yield
         finally:
             self.stage_seconds[stage] = round(time.monotonic() - started, 2)
 

@@ -35,6 +35,7 @@ TAIL_LINES = 12
 
 _WRITE_FILE = """
 set -eu
+[ -d "$(dirname "$1")" ] || install -d -m 0755 "$(dirname "$1")"
 umask 077
 tmp=$(mktemp "$1.XXXXXX")
 trap 'rm -f "$tmp"' EXIT
@@ -253,7 +254,7 @@ class Connection:
 
         Args:
             text: the content; it travels on standard input.
-            path: absolute path; its folder must exist.
+            path: absolute path; a missing folder is made, 0755.
             mode: as chmod takes it, such as `0600`.
             owner: as chown takes it, such as `1000:1000`.
             timeout_seconds: bound on the whole write.
@@ -318,7 +319,9 @@ def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray, on_output:
 
 
 def _short(argv: Sequence[str]) -> str:
-    """The command for a message: first line, at most 80 characters."""
+    """The command for a message: first line, at most 80 characters; a script's name instead of its text."""
+    if tuple(argv[:2]) == ("sh", "-c") and len(argv) > 3:  # noqa: PLR2004 - sh -c SCRIPT NAME arguments
+        argv = argv[3:]
     line = shlex.join(argv).splitlines()[0]
     return line if len(line) <= 80 else f"{line[:77]}…"  # noqa: PLR2004 - told in the docstring
 
