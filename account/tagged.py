@@ -242,7 +242,8 @@ def _recent(item: dict[str, Any], since: datetime) -> bool:
 
 
 def _tags(item: dict[str, Any]) -> dict[str, str]:
-    return {tag["Key"]: tag["Value"] for tag in item.get("Tags", [])}
+    # DescribeNetworkInterfaces alone calls them TagSet.
+    return {tag["Key"]: tag["Value"] for tag in item.get("Tags") or item.get("TagSet") or []}
 
 
 def _bears(tags: dict[str, str], cluster_id: str) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from contract.inventory import WireModel
-from provider.values import Path, Values, unknown_paths, without_nulls, written
+from provider.values import Path, Values, has_unknown, unknown_paths, without_nulls, written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ def check_inputs(model: type[WireModel], news: Values) -> Checked:
 def check_home(olds: Values, news: Values) -> tuple[Failure, ...]:
     """Refuses to move a resource to another account, region or endpoint: the old one would be orphaned."""
     old, new = olds.get("home"), news.get("home")
-    if not old or not new or any(unknown_paths([old, new])) or without_nulls(old) == without_nulls(new):
+    if not old or not new or has_unknown([old, new]) or without_nulls(old) == without_nulls(new):
         return ()
     reason = (
         f"this stack's cluster lives in {_home(old)}, but the configuration and credentials at hand are for "

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from provider.values import Path, Values, unknown_paths, without_nulls, written
+from provider.values import Path, Values, has_unknown, without_nulls, written
 
 LEARNED_KEY = "hostKey"
 """Learned from the instance and tied to its id: it never changes by itself, so it is no change."""
@@ -62,14 +62,14 @@ def _walk(old: Any, new: Any, at: Path) -> Iterator[tuple[Path, Change, bool]]: 
         for index in range(max(len(old), len(new))):
             yield from _entry(dict(enumerate(old)), dict(enumerate(new)), index, (*at, index))
     elif old != new:
-        yield at, Change.UPDATE, any(unknown_paths(new))
+        yield at, Change.UPDATE, has_unknown(new)
 
 
 def _entry(old: dict[Any, Any], new: dict[Any, Any], key: str | int, at: Path) -> Iterator[tuple[Path, Change, bool]]:
     if key not in new:
         yield at, Change.DELETE, False
     elif key not in old:
-        yield at, Change.ADD, any(unknown_paths(new[key]))
+        yield at, Change.ADD, has_unknown(new[key])
     else:
         yield from _walk(old[key], new[key], at)
 

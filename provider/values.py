@@ -9,7 +9,17 @@ from pulumi.runtime.rpc import UNKNOWN
 Values = dict[str, Any]
 Path = tuple[str | int, ...]
 
-__all__ = ["UNKNOWN", "Path", "Values", "from_struct", "to_struct", "unknown_paths", "without_nulls", "written"]
+__all__ = [
+    "UNKNOWN",
+    "Path",
+    "Values",
+    "from_struct",
+    "has_unknown",
+    "to_struct",
+    "unknown_paths",
+    "without_nulls",
+    "written",
+]
 
 
 def from_struct(struct: Any) -> Values:  # noqa: ANN401 - a protobuf Struct
@@ -42,6 +52,11 @@ def unknown_paths(value: Any, at: Path = ()) -> Iterator[Path]:  # noqa: ANN401 
             yield from unknown_paths(item, (*at, index))
     elif value == UNKNOWN:
         yield at
+
+
+def has_unknown(value: Any) -> bool:  # noqa: ANN401 - any JSON value
+    """Whether anything in a value is unknown."""
+    return next(unknown_paths(value), None) is not None
 
 
 def written(path: Path) -> str:
