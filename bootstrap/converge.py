@@ -3,18 +3,18 @@
 Each blocks, has a deadline on everything that waits, reports as it goes, and changes nothing the second time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeVar
 
 from bootstrap.container import RaySpec, ray_container
 from bootstrap.facts import NodeFacts, read_facts
 from bootstrap.progress import NodeLog, Report, step_error
 from bootstrap.readiness import STEP as READINESS
-from bootstrap.readiness import ProofInputs, Readiness, prove
+from bootstrap.readiness import ProofInputs, Readiness, keep_proof, known_proof, prove, prove_network
 from bootstrap.steps.boot import STEP as BOOT
 from bootstrap.steps.boot import wait_for_boot
 from bootstrap.steps.docker import STEP as DOCKER
@@ -106,7 +106,7 @@ def start_head(inputs: RayHeadInputs, *, report: Report) -> RayHeadOutputs:
         StepError: it names step, cause and next step.
         UnreachableError: the head cannot be reached, by layer.
     """
-    log = NodeLog(node=inputs.head.name, report=report)
+    log = NodeLog(node=inputs.head.name, report=report, quiet=True)
     with ExitStack() as stack:
         visit = _visit(stack, inputs.head, inputs, log)
         _start_head(visit, inputs, cpu_count=0, any_cpus=True)
@@ -131,7 +131,7 @@ def converge_fleet(inputs: RayFleetInputs, *, previous: RayFleetInputs | None, r
         UnreachableError: a node cannot be reached, by layer.
     """
     nodes = [inputs.head, *inputs.workers]
-    logs = {node.name: NodeLog(node=node.name, report=report) for node in nodes}
+    logs = {node.name: NodeLog(node=node.name, report=report, quiet=True) for node in nodes}
     leaving = _leaving(inputs, previous)
     with ExitStack() as stack:
         visits = _parallel(lambda n: _visit(stack, n, inputs, logs[n.name]), nodes)
@@ -143,7 +143,7 @@ def converge_fleet(inputs: RayFleetInputs, *, previous: RayFleetInputs | None, r
         spec = _spec(inputs, token)
         _parallel(lambda v: _start_worker(v, inputs, spec, token), workers)
         with head.log.timed("join"):
-            wait_for_nodes(
+            ray_ids = wait_for_nodes(
                 head.connection,
                 head.log,
                 nodes=nodes,
@@ -152,12 +152,12 @@ def converge_fleet(inputs: RayFleetInputs, *, previous: RayFleetInputs | None, r
                 workers={v.node.name: (v.connection, v.log) for v in workers},
                 lost_seconds=inputs.health_check.detection_seconds,
             )
-        readiness = _prove(visits, inputs, spec)
+        readiness = _prove(visits, inputs, spec, ray_ids)
     seconds = {f"{name}.{stage}": value for name, log in logs.items() for stage, value in log.stage_seconds.items()}
     return RayFleetOutputs(
         **dict(inputs),
         state="ready",
-        proven_at=datetime.now(UTC),
+        proven_at=datetime.fromisoformat(readiness.document["provenAt"]),
         versions=readiness.versions,
         stage_seconds=seconds,
     )
@@ -320,20 +320,24 @@ def _drain(head: _Visit, leaving: Sequence[Node], inputs: RayFleetInputs, report
     _parallel(leave, leaving)
 
 
-def _prove(visits: Sequence[_Visit], inputs: RayFleetInputs, spec: RaySpec) -> Readiness:
+def _prove(visits: Sequence[_Visit], inputs: RayFleetInputs, spec: RaySpec, ray_ids: Mapping[str, str]) -> Readiness:
+    """The whole proof, or its quick part where the same Ray nodes were proven before."""
     head = visits[0]
-    sizes = {v.node.name: ray_container(v.node, spec, v.facts, cpu_count=0).sizes.shm_bytes for v in visits}
+    connections = {v.node.name: v.connection for v in visits}
+    wanted = ProofInputs(
+        cluster_id=inputs.cluster_id,
+        nodes=[v.node for v in visits],
+        ports=inputs.ports,
+        health_check=inputs.health_check,
+        storage=inputs.storage,
+        shm_bytes={v.node.name: ray_container(v.node, spec, v.facts, cpu_count=0).sizes.shm_bytes for v in visits},
+        gpus_by_driver={v.node.name: len(v.facts.gpus.names) for v in visits},
+    )
     with head.log.timed(READINESS):
-        return prove(
-            ProofInputs(
-                cluster_id=inputs.cluster_id,
-                nodes=[v.node for v in visits],
-                ports=inputs.ports,
-                health_check=inputs.health_check,
-                storage=inputs.storage,
-                shm_bytes=sizes,
-                gpus_by_driver={v.node.name: len(v.facts.gpus.names) for v in visits},
-            ),
-            {v.node.name: v.connection for v in visits},
-            head.log,
-        )
+        if (known := known_proof(head.connection, ray_ids)) is not None:
+            prove_network(wanted, connections)
+            head.log.say(READINESS, f"unchanged since {known.document['provenAt']}, ports and token proven again")
+            return known
+        readiness = prove(wanted, connections, head.log)
+        keep_proof(head.connection, ray_ids, readiness)
+        return readiness

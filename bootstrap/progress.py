@@ -39,10 +39,11 @@ class StepResult:
 
 @dataclass(kw_only=True)
 class NodeLog:
-    """What happened on one node in one run; one thread writes it."""
+    """What happened on one node in one run; one thread writes it. `quiet` leaves out steps that changed nothing."""
 
     node: str
     report: Report
+    quiet: bool = False
     results: list[StepResult] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -55,7 +56,8 @@ class NodeLog:
         result = StepResult(step=step, changed=changed, why=why, seconds=time.monotonic() - started)
         self.results.append(result)
         self.stage_seconds[step] = round(self.stage_seconds.get(step, 0.0) + result.seconds, 2)
-        self.say(step, f"{why} ({result.seconds:.1f} s)")
+        if changed or not self.quiet:
+            self.say(step, f"{why} ({result.seconds:.1f} s)")
         return result
 
     @contextmanager

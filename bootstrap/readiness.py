@@ -11,10 +11,12 @@ from bootstrap.on_node import program, run_program
 from bootstrap.progress import NodeLog
 from contract.errors import NotReadyError
 from contract.inventory import HealthCheck, Node, Ports, Role, Storage
-from contract.names import RAY_CONTAINER, TOKEN_PATH
+from contract.names import NODE_STATE_DIR, RAY_CONTAINER, TOKEN_PATH
 from remote import CommandError, CommandTimeoutError, Connection
 
 STEP = "readiness"
+PROOF_PATH = f"{NODE_STATE_DIR}/readiness.json"
+"""On the head: the last proof and the Ray nodes it was made for."""
 PORTS_SECONDS = 25.0
 """Ray's agents start listening some seconds after their raylet."""
 TASK_SECONDS = 30.0
@@ -64,13 +66,25 @@ class ProofInputs:
     gpus_by_driver: Mapping[str, int]
 
 
-def prove(inputs: ProofInputs, connections: Mapping[str, Connection], log: NodeLog) -> Readiness:
-    """Runs every proof.
+def known_proof(head: Connection, ray_ids: Mapping[str, str]) -> Readiness | None:
+    """The proof of an earlier run, if every node is still the same Ray node: nothing restarted, nothing joined."""
+    text = head.run(["cat", PROOF_PATH], sudo=True, timeout_seconds=20, check=False).stdout
+    try:
+        record = json.loads(text)
+        same = record["rayIds"] == dict(ray_ids)
+        return Readiness(document=record["document"], versions=record["versions"]) if same else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
-    Args:
-        inputs: what is to be proven.
-        connections: one per node, by name.
-        log: the head's.
+
+def keep_proof(head: Connection, ray_ids: Mapping[str, str], readiness: Readiness) -> None:
+    """Keeps the proof on the head, for `known_proof`."""
+    record = {"rayIds": dict(ray_ids), "document": readiness.document, "versions": readiness.versions}
+    head.put_text(json.dumps(record), PROOF_PATH, mode="0644", owner="root:root")
+
+
+def prove_network(inputs: ProofInputs, connections: Mapping[str, Connection]) -> None:
+    """Ports both ways, shut from outside, token enforced, GPU counts: about a second.
 
     Raises:
         NotReadyError: it lists each failed proof with node and port or rule.
@@ -88,6 +102,21 @@ def prove(inputs: ProofInputs, connections: Mapping[str, Connection], log: NodeL
     ]
     if failures:
         raise _not_ready(failures)
+
+
+def prove(inputs: ProofInputs, connections: Mapping[str, Connection], log: NodeLog) -> Readiness:
+    """Runs every proof.
+
+    Args:
+        inputs: what is to be proven.
+        connections: one per node, by name.
+        log: the head's.
+
+    Raises:
+        NotReadyError: it lists each failed proof with node and port or rule.
+    """
+    prove_network(inputs, connections)
+    head = next(node for node in inputs.nodes if node.role is Role.HEAD)
     log.say(STEP, "all ports both ways, shut from outside, token enforced")
     answer = _drive(inputs, head, connections[head.name], log)
     if not answer["ok"]:

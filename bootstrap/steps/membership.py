@@ -68,7 +68,7 @@ def wait_for_nodes(
     workers: Mapping[str, tuple[Connection, NodeLog]],
     lost_seconds: float,
     timeout_seconds: float = JOIN_SECONDS,
-) -> None:
+) -> dict[str, str]:
     """Waits until Ray shows every node alive, each address once, and none of the gone ones.
 
     Args:
@@ -80,6 +80,9 @@ def wait_for_nodes(
         workers: connection and log of each worker: a container that does not stay up is told at once.
         lost_seconds: what Ray may need to notice a dead node, added to the deadline.
         timeout_seconds: for joining.
+
+    Returns:
+        Ray's node id of each node, by the node's name.
 
     Raises:
         StepError: a worker's container does not stay up, with Ray's last words.
@@ -97,7 +100,7 @@ def wait_for_nodes(
             log.say("join", f"{names[address]} alive in Ray")
         joined |= alive
         if settled:
-            return
+            return {names[row.address]: row.node_id for row in rows if row.alive and row.address in names}
         missing = [names[a] for a in names if a not in alive]
         for name in missing:
             if name in workers and (trouble := container_trouble(*workers[name])) is not None:
