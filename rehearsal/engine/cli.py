@@ -64,8 +64,10 @@ def ensure_cli(say: Say = say_on_stderr) -> Path:
         return found
     tried = [f"on PATH: {why_not}"]
     try:
-        with lock(cache, say):
-            ready = find_cached(cache) or install(cache, tried, say)
+        ready = find_cached(cache)
+        if ready is None:
+            with lock(cache, say):
+                ready = find_cached(cache) or install(cache, tried, say)
     except OSError as error:
         ready = None
         tried.append(f"cache {cache}: {error}")
