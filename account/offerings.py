@@ -68,6 +68,8 @@ def zones_offering(ec2: Any, names: Sequence[str]) -> tuple[str, ...]:  # noqa: 
     Raises:
         AwsError: AWS refused or did not answer; `denied` means that the zones are unknown, not that there are none.
     """
+    if not names:
+        return ()
     wanted = sorted(set(names))
     zones: dict[str, set[str]] = {name: set() for name in wanted}
     with aws_errors("cannot learn which zones offer the instance types", where=str(ec2.meta.region_name)):
@@ -77,7 +79,7 @@ def zones_offering(ec2: Any, names: Sequence[str]) -> tuple[str, ...]:  # noqa: 
         for page in pages:
             for offering in page["InstanceTypeOfferings"]:
                 zones.setdefault(offering["InstanceType"], set()).add(offering["Location"])
-    return tuple(sorted(set.intersection(*(zones[name] for name in wanted)))) if wanted else ()
+    return tuple(sorted(set.intersection(*(zones[name] for name in wanted))))
 
 
 def _parse(document: dict[str, Any]) -> InstanceType:
