@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from rehearsal.metadata.source import Source
 from rehearsal.metadata.tokens import Tokens
-from rehearsal.metadata.tree import identity_document, look_up, meta_data
+from rehearsal.metadata.tree import identity_document, look_up
 from rehearsal.nodes.instances import Instance
 
 TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105 - a header's name
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             return identity_document(facts).encode()
         if facts.role and path.rstrip("/") == f"{_CREDENTIALS}/{facts.role.name}":
             return source.credentials(instance, facts.role).encode()
-        text = look_up(meta_data(facts), rest) if branch == "meta-data" else None
+        text = look_up(facts, rest) if branch == "meta-data" else None
         return None if text is None else text.encode()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name for it

@@ -96,21 +96,19 @@ def credentials_document(credentials: Mapping[str, Any], *, updated: str) -> str
     return json.dumps(document, indent=2)
 
 
-def look_up(tree: Tree, path: str) -> str | None:
-    """The text at a path, a listing where the path ends on a branch; None where there is nothing."""
-    node: Tree | str = tree
-    for name in (part for part in path.split("/") if part):
+def look_up(facts: Facts, path: str) -> str | None:
+    """The text at a path below `meta-data/`, a listing where it ends on a branch; None where there is nothing."""
+    node: Tree | str = meta_data(facts)
+    names = [part for part in path.split("/") if part]
+    for name in names:
         if isinstance(node, str) or name not in node:
             return None
         node = node[name]
-    return node if isinstance(node, str) else listing(node, at=path)
-
-
-def listing(tree: Tree, *, at: str = "") -> str:
-    """Names of a branch, one a line, branches with a slash; keys are shown as EC2 does, `0=name`."""
-    if at.strip("/") == "public-keys":
-        return "\n".join(f"{index}=key" for index in tree)
-    return "\n".join(f"{name}/" if not isinstance(value, str) else name for name, value in tree.items())
+    if isinstance(node, str):
+        return node
+    if names == ["public-keys"]:
+        return f"0={facts.instance.key_name}"
+    return "\n".join(name if isinstance(value, str) else f"{name}/" for name, value in node.items())
 
 
 def _domain(facts: Facts) -> str:

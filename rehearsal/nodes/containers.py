@@ -105,6 +105,10 @@ class NodeContainers:
         """Shuts a node down in order."""
         self._client.containers.get(container_id).stop(timeout=STOP_SECONDS)
 
+    def reboot(self, container_id: str) -> None:
+        """Shuts a node down in order and boots it again."""
+        self._client.containers.get(container_id).restart(timeout=STOP_SECONDS)
+
     def remove(self, instance_id: str) -> None:
         """Ends a node at once and removes all of it; a second call finds nothing and is content."""
         try:

@@ -17,6 +17,7 @@ class Action(StrEnum):
     CREATE = "create"
     START = "start"
     STOP = "stop"
+    REBOOT = "reboot"
     ENFORCE = "enforce the security groups of"
     REMOVE = "remove"
     REPORT_POWER_OFF = "report the power-off of"
@@ -32,13 +33,16 @@ class Machine:
     """None while it runs or has never run."""
 
 
-def decide(instance: Instance | None, machine: Machine | None, *, stopped_by_cloud: bool) -> Action | None:
+def decide(
+    instance: Instance | None, machine: Machine | None, *, stopped_by_cloud: bool, reboot: bool
+) -> Action | None:
     """The next thing to do for one node; None when it is as it should be.
 
     Args:
         instance: None when the instance is terminated or never was.
         machine: None when there is no container.
         stopped_by_cloud: whether the machine stands still because EC2 stopped it.
+        reboot: whether EC2 was asked to reboot it.
     """
     if machine is None:
         return Action.CREATE if instance and instance.state in UP else None
@@ -46,7 +50,9 @@ def decide(instance: Instance | None, machine: Machine | None, *, stopped_by_clo
         return Action.REMOVE
     if instance.state not in UP:
         return Action.STOP if machine.running else None
-    return None if machine.running else _when_still(machine, stopped_by_cloud=stopped_by_cloud)
+    if machine.running:
+        return Action.REBOOT if reboot else None
+    return Action.START if reboot else _when_still(machine, stopped_by_cloud=stopped_by_cloud)
 
 
 def _when_still(machine: Machine, *, stopped_by_cloud: bool) -> Action | None:

@@ -20,6 +20,7 @@ def open_aws(place: Places, plan: Plan, *, host: str, public_cidr: str | None, p
     Raises:
         OSError: the address cannot be listened on.
     """
+    place.requests.unlink(missing_ok=True)
     server = serve(
         host=host,
         port=0,

@@ -13,6 +13,7 @@ from contract.errors import RayrigError
 from rehearsal.images import nodes_dir, publish_ray_image, start_registry
 from rehearsal.metadata.server import MetadataServer
 from rehearsal.metadata.source import Source
+from rehearsal.nodes.changes import RequestWatch
 from rehearsal.nodes.containers import NodeContainers
 from rehearsal.nodes.firewall import Service, Surroundings
 from rehearsal.nodes.instances import Cloud
@@ -61,6 +62,7 @@ def open_lab(place: Places, plan: Plan, made_of: LabParts, board: Board, parts: 
     parts.callback(metadata.stop)
     reconciler = Reconciler(
         cloud=cloud,
+        requests=RequestWatch(place.requests),
         containers=NodeContainers(
             client,
             world_id=plan.world_id,
