@@ -26,21 +26,26 @@ ROOMS: dict[str, set[str]] = {
     "remote": {"contract"},
     "infra": {"contract", "account", "images"},
     "bootstrap": {"contract", "remote"},
+    "bootstrap/on_node": {"images"},
     "provider": {"contract", "account", "bootstrap", "images"},
     "jobs": {"contract", "account", "remote", "jobs/train"},
     "jobs/train": {"contract", "images"},
     "cli": {"contract", "account", "images", "infra", "remote", "bootstrap", "provider", "jobs"},
     "rehearsal": {"contract"},
 }
-"""Room by room, the other rooms that it may import; nobody may import rehearsal or cli."""
+"""Room by room, the other rooms that it may import; nobody may import rehearsal or cli.
+
+jobs/train runs on the cluster and in an embedded Ray; bootstrap/on_node is sent to nodes as text, never imported.
+"""
 
 PACKAGES: dict[str, set[str]] = {
     "contract": {"pydantic"},
     "account": AWS | ANYWHERE,
     "images": ANYWHERE | {"ray", "torch", "gymnasium"},
     "remote": {"fabric", "paramiko", "invoke", *ANYWHERE},
-    "infra": {"pulumi", "pulumi_aws", *ANYWHERE},
+    "infra": {"pulumi", "pulumi_aws", "grpc", *ANYWHERE},
     "bootstrap": ANYWHERE,
+    "bootstrap/on_node": {"ray", "fsspec"},
     "provider": ENGINE | ANYWHERE,
     "jobs": {"fsspec", "s3fs", "ray", "aiohttp", "requests", "httpx", *TERMINAL, *ANYWHERE},
     "jobs/train": {
@@ -69,6 +74,7 @@ LATE_ROOMS = {"provider": {"bootstrap", "images", "remote"}}
 ONE_MODULE = {
     ("infra", "images"): "images.matrix",
     ("jobs/train", "images"): "images.verify",
+    ("bootstrap/on_node", "images"): "images.verify",
     ("jobs", "jobs/train"): "jobs.train.config",
 }
 """Where only one module of another room may be imported."""
@@ -96,12 +102,14 @@ class Import:
 
 
 def room_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).parts
-    return "jobs/train" if parts[:2] == ("jobs", "train") else parts[0]
+    return room_imported(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 def room_imported(name: str) -> str:
-    return "jobs/train" if name == "jobs.train" or name.startswith("jobs.train.") else name.split(".", 1)[0]
+    """The room of a module; an inner room's `__init__` belongs to the outer one, for which it speaks."""
+    first, second, third = [*name.split(".", 3), "", ""][:3]
+    inner = f"{first}/{second}"
+    return inner if inner in ROOMS and third != "__init__" and (ROOT / inner / f"{third}.py").exists() else first
 
 
 def python_files(room: str) -> Iterator[Path]:
@@ -156,7 +164,7 @@ def wrong_import(room: str, found: Import) -> str | None:
 
 def wrong_room(room: str, target: str, found: Import) -> str | None:
     late = LATE_ROOMS.get(room, set())
-    if target == room or (room == "jobs/train" and found.name == "jobs.train"):
+    if target == room:
         return None
     if target not in ROOMS[room] | late:
         return f"{room} may not import {target}"
@@ -203,6 +211,7 @@ def test_every_folder_with_code_is_a_room() -> None:
         ("rehearsal", "infra.spec", False, False),
         ("remote", "boto3", False, False),
         ("bootstrap", "json", False, True),
+        ("bootstrap", "bootstrap.on_node.prove", True, False),
     ],
 )
 def test_the_rules_themselves(room: str, name: str, *, late: bool, allowed: bool) -> None:
