@@ -134,11 +134,15 @@ def read_result(algorithm: Any, result: Mapping[str, Any]) -> IterationResult:  
     runners: Mapping[str, Any] = result.get("env_runners") or {}
     healthy = int(algorithm.env_runner_group.num_healthy_remote_workers())
     learner: Mapping[str, Any] = (result.get("learners") or {}).get("default_policy") or {}
-    mean = runners.get("episode_return_mean")
     return IterationResult(
-        env_steps=int(runners.get("num_env_steps_sampled") or 0),
-        return_mean=None if mean is None or math.isnan(mean) else float(mean),
-        episodes=int(runners.get("num_episodes") or 0),
+        env_steps=int(_known(runners.get("num_env_steps_sampled")) or 0),
+        return_mean=_known(runners.get("episode_return_mean")),
+        episodes=int(_known(runners.get("num_episodes")) or 0),
         healthy_runners=healthy,
         learner={key: float(learner[key]) for key in LEARNER_KEYS if key in learner},
     )
+
+
+def _known(value: float | None) -> float | None:
+    """RLlib says NaN, or nothing, of what did not happen."""
+    return None if value is None or math.isnan(value) else float(value)

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import fsspec
 from botocore.exceptions import BotoCoreError, ClientError
@@ -63,7 +64,9 @@ def open_directory(uri: str) -> tuple[Any, str]:
         waits = {"connect_timeout": 5, "read_timeout": 20, "retries": {"mode": "standard", "max_attempts": 4}}
         options = {"config_kwargs": waits, "use_listings_cache": False}
     try:
-        filesystem, path = fsspec.core.url_to_fs(uri, **options)
+        # fsspec does not decode a file URI's %20.
+        place = unquote(urlsplit(uri).path) if uri.startswith("file://") else uri
+        filesystem, path = fsspec.core.url_to_fs(place, **options)
     except (ValueError, ImportError) as error:
         raise JobError("cannot open the run directory", where=uri, why=str(error)) from error
     return filesystem, path.rstrip("/")
