@@ -69,8 +69,9 @@ class Cluster(Resource[ClusterInputs, ClusterOutputs]):
             **_fields(inputs), cluster_id=state.cluster_id, created_at=state.created_at, deadline=deadline
         )
 
-    def delete(self, state: ClusterOutputs, operation: Operation) -> None:
+    def delete(self, values: Values, operation: Operation) -> None:
         """The receipt: raises LeftoversError when anything still bears the cluster's tag; deletes nothing."""
+        state = self.parse_state(values)
         deadline_seconds, interval_seconds = SETTLE[state.home.endpoint.kind]
         operation.report("looking for leftovers")
         receipt = make_receipt(

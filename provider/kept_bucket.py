@@ -71,8 +71,9 @@ class KeptBucket(Resource[KeptBucketInputs, KeptBucketOutputs]):
         del operation
         return state.model_copy(update={"keep": inputs.keep, "prefixes": inputs.prefixes})
 
-    def delete(self, state: KeptBucketOutputs, operation: Operation) -> None:
+    def delete(self, values: Values, operation: Operation) -> None:
         """Leaves it, or with `keep: false` deletes this stack's prefixes, and the bucket when nothing else is in it."""
+        state = self.parse_state(values)
         if state.keep:
             operation.log.info(operation.urn, f"kept: s3://{state.bucket} stays, with everything in it")
             return

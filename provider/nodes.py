@@ -22,6 +22,7 @@ from contract.resources import (
 )
 from provider.operation import Operation
 from provider.resource import Created, Resource
+from provider.values import Values
 
 HOST_KEY_SECONDS = {EndpointKind.AWS: 240.0, EndpointKind.REHEARSAL: 60.0}
 """From the launch to a published host key: a GPU instance boots in 1-2 minutes on AWS, a container node in seconds."""
@@ -59,7 +60,7 @@ class Node(Resource[NodeInputs, NodeOutputs]):
         outputs: NodeOutputs = prepare_node(inputs, host_key=state.host_key, report=_lines(operation, named=False))
         return outputs
 
-    def delete(self, state: NodeOutputs, operation: Operation) -> None:
+    def delete(self, values: Values, operation: Operation) -> None:
         """Does nothing."""
 
 
@@ -91,7 +92,7 @@ class RayHead(Resource[RayHeadInputs, RayHeadOutputs]):
         outputs: RayHeadOutputs = start_head(inputs, report=_lines(operation, named=False))
         return outputs
 
-    def delete(self, state: RayHeadOutputs, operation: Operation) -> None:
+    def delete(self, values: Values, operation: Operation) -> None:
         """Does nothing."""
 
 
@@ -125,7 +126,7 @@ class RayFleet(Resource[RayFleetInputs, RayFleetOutputs]):
         outputs: RayFleetOutputs = converge_fleet(inputs, previous=previous, report=_lines(operation, named=True))
         return outputs
 
-    def delete(self, state: RayFleetOutputs, operation: Operation) -> None:
+    def delete(self, values: Values, operation: Operation) -> None:
         """Does nothing."""
 
 

@@ -60,8 +60,13 @@ class Resource(ABC, Generic[Inputs, Outputs]):
         """Brings it to new inputs."""
 
     @abstractmethod
-    def delete(self, state: Outputs, operation: Operation) -> None:
-        """Ends it; raising keeps it in the state."""
+    def delete(self, values: Values, operation: Operation) -> None:
+        """Ends it; raising keeps it in the state.
+
+        Args:
+            values: the state as it is, so that what needs nothing of it goes even when it cannot be read.
+            operation: the operation under way.
+        """
 
     def more_failures(self, inputs: Values) -> tuple[Failure, ...]:
         """What is wrong beyond what the model says."""
@@ -88,7 +93,8 @@ class Resource(ABC, Generic[Inputs, Outputs]):
 
     def parse_state(self, values: Values) -> Outputs:
         """What the state holds."""
-        return _parse(self.outputs, {key: item for key, item in values.items() if key != INCOMPLETE}, "state")
+        known = {_alias(self.outputs, name) for name in self.outputs.model_fields}
+        return _parse(self.outputs, {key: item for key, item in values.items() if key in known}, "state")
 
     def home_of(self, values: Values) -> Home:
         """The account, region and endpoint that inputs or a state name."""

@@ -163,7 +163,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         with _readable(context):
             resource, state = _resource(request.urn), from_struct(request.properties)
             operation = self._operation(request.urn)
-            self._run(resource, state, lambda: resource.delete(resource.parse_state(state), operation))
+            self._run(resource, state, lambda: resource.delete(state, operation))
             return empty_pb2.Empty()
 
     def _operation(self, urn: str) -> Operation:
