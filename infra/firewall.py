@@ -12,7 +12,7 @@ SSH = 22
 ANYWHERE = "0.0.0.0/0"
 WAYS_OUT = {
     "https": (443, "AWS APIs, registries and package mirrors over TLS"),
-    "http": (80, "Ubuntu's package mirrors, whose packages are signed"),
+    "http": (80, "Ubuntu package mirrors, whose packages are signed"),
 }
 """Egress to anywhere, by name: port and why. DNS, time and metadata of AWS pass every security group."""
 
@@ -68,7 +68,7 @@ class Firewall(pulumi.ComponentResource):
             security_group_id=self.group.id,
             ip_protocol="-1",
             referenced_security_group_id=self.group.id,
-            description="Everything from the cluster's own nodes",
+            description="Everything from the nodes of this cluster",
             tags=args.tags.named("inside"),
             opts=child,
         )
@@ -78,7 +78,7 @@ class Firewall(pulumi.ComponentResource):
             security_group_id=self.group.id,
             ip_protocol="-1",
             referenced_security_group_id=self.group.id,
-            description="Everything to the cluster's own nodes",
+            description="Everything to the nodes of this cluster",
             tags=args.tags.named("to-inside"),
             opts=child,
         )
