@@ -43,6 +43,11 @@ def instance_usd_per_hour(instance_type: str, region: str) -> float | None:
     return None if price is None else float(price)
 
 
+def region_usd_per_hour(region: str) -> dict[str, float]:
+    """On-demand prices of the region by instance type, as far as the table holds them."""
+    return {name: float(regions[region]) for name, regions in table().on_demand.items() if region in regions}
+
+
 def cluster_usd_per_hour(instance_types: Sequence[str], region: str) -> float | None:
     """Price of running these instances, each with a public IPv4 address; disks and traffic are not in it.
 

@@ -143,6 +143,8 @@ def test_prices_come_from_the_table_or_not_at_all() -> None:
     assert prices.instance_usd_per_hour("g4dn.xlarge", "eu-west-1") == 0.587
     assert prices.instance_usd_per_hour("g6.xlarge", "us-east-1") == 0.8048
     assert prices.instance_usd_per_hour("g5.xlarge", "mars-1") is None
+    assert prices.region_usd_per_hour("eu-west-1")["m7i.large"] == 0.11235
+    assert prices.region_usd_per_hour("mars-1") == {}
     assert prices.cluster_usd_per_hour(["m7i.large", "x9.huge"], "us-east-1") is None
     assert prices.cluster_usd_per_hour(["m7i.large", "g5.xlarge"], "us-east-1") == pytest.approx(0.1008 + 1.006 + 0.01)
 
