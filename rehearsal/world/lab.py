@@ -1,15 +1,12 @@
 """The part of a world that has nodes: network, registry, metadata service and reconciler."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from urllib.parse import urlsplit
 
 import docker
-from docker.errors import DockerException
 
-from contract.errors import RayrigError
 from rehearsal.images import nodes_dir, publish_ray_image, start_registry
 from rehearsal.metadata.server import MetadataServer
 from rehearsal.metadata.source import Source
@@ -20,15 +17,10 @@ from rehearsal.nodes.instances import Cloud
 from rehearsal.nodes.reconciler import Reconciler
 from rehearsal.world.aws import open_aws, report_power_off
 from rehearsal.world.board import Board
-from rehearsal.world.leftovers import remove_world
+from rehearsal.world.leftovers import docker_client, remove_world
 from rehearsal.world.network import LabNetwork, make_network
 from rehearsal.world.places import Places
 from rehearsal.world.record import Lab, LabParts, Plan
-
-DOCKER_SECONDS = 60
-"""Longest wait for one answer of the Docker engine."""
-POOL_SIZE = 40
-"""Connections to the engine: one per node in progress, and the loop's own."""
 
 log = logging.getLogger("rehearsal.world")
 
@@ -42,7 +34,7 @@ def open_lab(place: Places, plan: Plan, made_of: LabParts, board: Board, parts: 
     Raises:
         RayrigError: a part could not be made; what stood by then ends with the parts.
     """
-    client = parts.enter_context(_docker())
+    client = parts.enter_context(docker_client())
     parts.callback(_remove, client, plan.world_id)
     network = make_network(client, plan.world_id, tool_image=made_of.node_image)
     log.info("network %s: nodes %s, public %s", network.name, network.private, network.public)
@@ -104,20 +96,6 @@ def _record(network: LabNetwork, push: str, pull: str, image: str) -> Lab:
 def _service(url: str) -> Service:
     parts = urlsplit(url)
     return Service(address=parts.hostname or "", port=parts.port or 80)
-
-
-@contextmanager
-def _docker() -> Iterator[docker.DockerClient]:
-    try:
-        client = docker.from_env(timeout=DOCKER_SECONDS, max_pool_size=POOL_SIZE)
-    except DockerException as error:
-        raise RayrigError("the Docker engine does not answer", why=str(error), next_step="docker info") from error
-    try:
-        yield client
-    except DockerException as error:
-        raise RayrigError("the Docker engine refused a part of the lab", why=str(error)) from error
-    finally:
-        client.close()
 
 
 def _remove(client: docker.DockerClient, world_id: str) -> None:

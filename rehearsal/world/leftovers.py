@@ -1,19 +1,43 @@
 """Removes what a world made, by its label, whether or not its daemon still lives."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.models.containers import Container
 
-from contract.errors import LeftoversError
+from contract.errors import LeftoversError, RayrigError
 from rehearsal.images import nodes_dir
 from rehearsal.nodes.containers import remove_node_folder
 from rehearsal.world.record import WORLD_LABEL
 
+DOCKER_SECONDS = 60
+"""Longest wait for one answer of the Docker engine."""
+POOL_SIZE = 40
+"""Connections to the engine: one per node in progress, and the reconciler's own."""
 _CONFLICT = 409
+
+
+@contextmanager
+def docker_client() -> Iterator[docker.DockerClient]:
+    """The host's Docker, with room for all nodes at once.
+
+    Raises:
+        RayrigError: it does not answer, or refused something inside the block.
+    """
+    try:
+        client = docker.from_env(timeout=DOCKER_SECONDS, max_pool_size=POOL_SIZE)
+    except DockerException as error:
+        raise RayrigError("the Docker engine does not answer", why=str(error), next_step="docker info") from error
+    try:
+        yield client
+    except DockerException as error:
+        raise RayrigError("the Docker engine refused a part of the lab", why=str(error)) from error
+    finally:
+        client.close()
 
 
 def remove_world(client: docker.DockerClient, world_id: str) -> int:
@@ -53,13 +77,6 @@ def remove_folders(world_id: str) -> int:
     except OSError as error:
         raise LeftoversError("a node's folder cannot be removed", where=str(folder), why=str(error)) from error
     return len(nodes)
-
-
-def found(client: docker.DockerClient, world_id: str) -> Iterable[str]:
-    """Names of what is there of a world, for the status."""
-    wanted: dict[str, str | list[str] | bool] = {"label": f"{WORLD_LABEL}={world_id}"}
-    yield from (f"container {c['Names'][0].lstrip('/')}" for c in client.api.containers(all=True, filters=wanted))
-    yield from (f"network {n['Name']}" for n in client.api.networks(filters=wanted))
 
 
 def _remove_container(container: Container) -> None:

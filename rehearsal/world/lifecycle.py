@@ -8,17 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
-import docker
 import psutil
-from docker.errors import DockerException
 
 from contract.errors import RayrigError
 from rehearsal.world.keys import make_secrets
 from rehearsal.world.places import PROJECT, Places, write_private
-from rehearsal.world.preflight import docker_problem, require_lab
 from rehearsal.world.record import LabParts, Plan, World, live_daemon, read_plan, read_world
 from rehearsal.world.stack import make_stack
 
@@ -52,6 +48,8 @@ def start(place: Places, *, with_nodes: bool, with_stack: bool, watch_pid: int |
         say("an earlier world died uncleanly: removing what it left")
         stop(place, say=say)
     if with_nodes:
+        from rehearsal.world.preflight import require_lab  # noqa: PLC0415 - only worlds with nodes need Docker
+
         require_lab()
     plan = _plan(with_nodes=with_nodes, with_stack=with_stack, watch_pid=watch_pid, say=say)
     place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,24 +167,26 @@ def _run_daemon(place: Places, say: Say) -> World:
 def _end(daemon: psutil.Process, place: Places, say: Say) -> None:
     say(f"ending the world's daemon, process {daemon.pid}")
     daemon.send_signal(signal.SIGTERM)
-    try:
-        daemon.wait(END_SECONDS)
-    except psutil.TimeoutExpired:
+    if not _gone(place):
         daemon.kill()
         say(f"it did not end within {END_SECONDS:.0f} s and was killed: see {place.log}")
-        daemon.wait(END_SECONDS)
+        if not _gone(place):
+            raise RayrigError("the world's daemon cannot be ended", where=f"process {daemon.pid}")
+
+
+def _gone(place: Places) -> bool:
+    """Waits for the daemon's end; one that nobody has reaped yet has ended too."""
+    deadline = time.monotonic() + END_SECONDS
+    while live_daemon(place):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True
 
 
 def _remove_labelled(world_id: str, say: Say) -> None:
-    from rehearsal.world.leftovers import remove_world  # noqa: PLC0415 - only worlds with nodes need Docker
+    from rehearsal.world.leftovers import docker_client, remove_world  # noqa: PLC0415 - only worlds with nodes
 
-    if problem := docker_problem():
-        raise RayrigError("cannot tell what the world left in Docker", why=problem, next_step="docker info")
-    with ExitStack() as parts:
-        try:
-            client = docker.from_env()
-        except DockerException as error:
-            raise RayrigError("the Docker engine does not answer", why=str(error)) from error
-        parts.callback(client.close)
+    with docker_client() as client:
         if count := remove_world(client, world_id):
             say(f"removed {count} containers, networks, volumes and folders that it left")
