@@ -11,7 +11,7 @@ from moto.backends import list_of_moto_modules
 from moto.ec2.models import ec2_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-from rehearsal.aws import dependencies, groups, launches, lifecycle
+from rehearsal.aws import dependencies, groups, identity, launches, lifecycle
 from rehearsal.aws.faults import Faults
 from rehearsal.aws.images import publish_images
 from rehearsal.aws.request_log import RequestLog
@@ -40,6 +40,11 @@ BEFORE: dict[tuple[str, str], Before] = {
     ("ec2", "DeleteSecurityGroup"): dependencies.before_delete_group,
     ("ec2", "DetachInternetGateway"): dependencies.before_detach_gateway,
     ("ec2", "DeleteVpc"): dependencies.before_delete_vpc,
+    ("ec2", "ModifyInstanceAttribute"): launches.before_modify_instance,
+    ("ec2", "ModifyInstanceMetadataOptions"): launches.before_modify_metadata,
+    ("iam", "RemoveRoleFromInstanceProfile"): identity.before_remove_role,
+    ("iam", "CreateRole"): identity.before_trust,
+    ("iam", "UpdateAssumeRolePolicy"): identity.before_trust,
 }
 AFTER: dict[tuple[str, str], After] = {
     ("ec2", "RunInstances"): launches.after_launch,

@@ -1,5 +1,6 @@
 """RunInstances as AWS does it: refusals that moto does not make, root volumes and interfaces that it gets wrong."""
 
+import base64
 import re
 from typing import Any
 
@@ -209,3 +210,27 @@ def settle_ended(ec2: Any) -> None:  # noqa: ANN401 - moto's models
     for zone in ec2.subnets.values():
         for subnet in zone.values():
             subnet._unused_ips.clear()
+
+
+def before_modify_instance(call: Call, account_id: str) -> None:  # noqa: ARG001 - one signature for all
+    """New user data arrives as it was sent (moto takes one layer of base64 too many away)."""
+    if "UserData.Value" in call.params:
+        call.set("UserData.Value", base64.b64encode(call.params["UserData.Value"].encode()).decode())
+
+
+METADATA_OPTIONS = {
+    "HttpTokens": "http_tokens",
+    "HttpPutResponseHopLimit": "http_put_response_hop_limit",
+    "HttpEndpoint": "http_endpoint",
+    "HttpProtocolIpv6": "http_protocol_ipv6",
+    "InstanceMetadataTags": "instance_metadata_tags",
+}
+
+
+def before_modify_metadata(call: Call, account_id: str) -> None:
+    """Options that are not named stay as they are (moto empties them)."""
+    instance = ec2_backends[account_id][call.region].get_instance_by_id(call.params.get("InstanceId", ""))
+    if instance is not None:
+        for name, attribute in METADATA_OPTIONS.items():
+            if name not in call.params:
+                call.set(name, str(getattr(instance.metadata_options, attribute)))

@@ -42,6 +42,9 @@ def check(table: Table, *, news: Values, olds: Values, name: str, seed: bytes) -
         if key not in inputs and prop.default is not None:
             inputs[key] = prop.default
             defaults.append(key)
+        elif isinstance(inputs.get(key), Mapping):
+            inside = {name: each.default for name, each in prop.fields.items() if each.default is not None}
+            inputs[key] = inside | dict(inputs[key])
     auto = table.autoname
     if auto is not None and auto not in inputs and f"{auto}Prefix" not in inputs:
         kept = olds.get(auto) if auto in olds.get(DEFAULTS, []) else None

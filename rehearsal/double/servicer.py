@@ -21,9 +21,7 @@ from rehearsal.double.registry import table_of
 from rehearsal.double.session import Session
 from rehearsal.double.table import Table
 from rehearsal.double.values import Values, from_wire, to_wire
-
-VERSION = "7.51.1"
-"""The version of the aws plugin whose SDK the project uses."""
+from rehearsal.double.version import VERSION
 
 T = TypeVar("T")
 Context: TypeAlias = Any

@@ -141,7 +141,7 @@ class Session:
         config = Config(
             connect_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
-            retries={"mode": "standard", "max_attempts": attempts},
+            retries={"mode": "standard", "total_max_attempts": attempts},
             max_pool_connections=32,
             proxies={},
         )

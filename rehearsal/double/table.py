@@ -142,6 +142,8 @@ def exactly_one(*names: str) -> Rule:
         given = [name for name in names if name in inputs]
         if len(given) == 1:
             return {}
+        if len(names) == 1:
+            return {names[0]: f"missing required property {names[0]}"}
         where = given[1] if given else names[0]
         return {where: f"give exactly one of {', '.join(names)}" + (f", not {' and '.join(given)}" if given else "")}
 

@@ -41,14 +41,14 @@ def _needs(inputs: Values) -> Mapping[str, str]:
 
 
 METADATA_OPTIONS = {
-    "httpEndpoint": Property(computed=True, wrong=one_of("enabled", "disabled")),
-    "httpProtocolIpv6": Property(computed=True, wrong=one_of("enabled", "disabled")),
+    "httpEndpoint": Property(default="enabled", wrong=one_of("enabled", "disabled")),
+    "httpProtocolIpv6": Property(default="disabled", wrong=one_of("enabled", "disabled")),
     "httpPutResponseHopLimit": Property(kind="number", computed=True, wrong=within(1, 64)),
     "httpTokens": Property(computed=True, wrong=one_of("optional", "required")),
     "instanceMetadataTags": Property(computed=True, wrong=one_of("enabled", "disabled")),
 }
 ROOT_DEVICE = {
-    "deleteOnTermination": Property(kind="flag", computed=True),
+    "deleteOnTermination": Property(kind="flag", default=True),
     "encrypted": Property(kind="flag", computed=True),
     "iops": Property(kind="number", computed=True, wrong=within(100, 256000)),
     "kmsKeyId": UNSIMULATED,
