@@ -64,4 +64,6 @@ def pip_environment() -> dict[str, str]:
             # Lists stand on lines of their own in the file, and in one line with blanks in a variable.
             text = " ".join(str(ast.literal_eval(value)).split())
             settings[f"PIP_{name.upper().replace('-', '_')}"] = text
-    return settings | {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    # Variables win over files, as for pip itself; the file that one of them may name has just been read.
+    given = {name: value for name, value in os.environ.items() if name.startswith("PIP_") and name != "PIP_CONFIG_FILE"}
+    return settings | given

@@ -18,6 +18,9 @@ done
 systemctl enable ssh.service docker.service rayrig-lab-metadata.service \
     cloud-init-local.service cloud-init.service cloud-config.service cloud-final.service
 systemctl set-default multi-user.target
+rm /usr/bin/py3compile
+dpkg-divert --quiet --local --rename --remove /usr/bin/py3compile
+python3 -m compileall -q -j "$(nproc)" /usr/lib/python3/dist-packages /usr/lib/python3.11
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/debconf/*-old /var/log/*.log /var/log/apt /tmp/* \
     /usr/share/doc /usr/share/man /usr/share/locale /usr/share/info

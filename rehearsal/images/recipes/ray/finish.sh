@@ -5,7 +5,7 @@ install -d -o ray -g ray /opt/rayrig
 site=/opt/ray/lib/python3.13/site-packages
 debian=/usr/lib/python3/dist-packages
 rm -rf "$site/ray/jars" "$site/ray/llm" "$site/pyarrow/include" "$site/pyarrow/src" "$debian/pip" \
-    "$site"/pyarrow/libarrow_flight* "$site"/pyarrow/_flight* "$site"/ray/rllib/examples/envs/*/assets
+    "$debian/torch/test" "$debian/hypothesis" "$site"/pyarrow/libarrow_flight* "$site"/pyarrow/_flight* "$site"/ray/rllib/examples/envs/*/assets
 find "$site/ray/dashboard" -name '*.map' -delete
 find "$site" "$debian" -type d -name tests -prune -exec rm -rf {} +
 # Wheels hold the same library under two names; one file serves both.
@@ -15,6 +15,8 @@ for library in "$site"/pyarrow/*.so.*00; do
 done
 find "$site" -type f \( -name '*.so' -o -name '*.so.*' -o -name raylet -o -name gcs_server \) -print0 |
     xargs -0 -P "$(nproc)" -n 8 strip --strip-unneeded
+rm /usr/bin/py3compile
+dpkg-divert --quiet --local --rename --remove /usr/bin/py3compile
 apt-get purge -y --autoremove binutils python3-venv
 apt-get clean
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/debconf/*-old /var/log/*.log /var/log/apt /tmp/* \
