@@ -47,7 +47,7 @@ def exit_code_page() -> str:
         [
             "# Exit codes",
             "",
-            "Made from `contract/exit_codes.py` by `python -m cli.reference`. A FAILED job's own driver code is passed on.",
+            "Made from `contract/exit_codes.py` by `python -m cli.reference`. A FAILED job passes its driver code on.",
             "",
             "| code | name | meaning |",
             "|---|---|---|",
