@@ -177,9 +177,7 @@ def _parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         futures = [pool.submit(work, item) for item in items]
     errors = [error for future in futures if (error := future.exception()) is not None]
     if len(errors) > 1 and all(isinstance(error, RayrigError) for error in errors):
-        raise StepError(
-            f"{len(errors)} nodes failed", why="\n  " + "\n  ".join(str(error) for error in errors)
-        ) from errors[0]
+        raise StepError(f"{len(errors)} nodes failed", why="\n".join(str(error) for error in errors)) from errors[0]
     if errors:
         raise errors[0]
     return [future.result() for future in futures]

@@ -129,7 +129,7 @@ def prove(inputs: ProofInputs, connections: Mapping[str, Connection], log: NodeL
 def _not_ready(failures: Sequence[str]) -> NotReadyError:
     return NotReadyError(
         f"the cluster is not ready: {len(failures)} proof{'s' if len(failures) > 1 else ''} failed",
-        why="\n  " + "\n  ".join(failures),
+        why="\n".join(failures),
         next_step=f"look at the named node (sudo docker logs {RAY_CONTAINER}), then pulumi up proves again",
     )
 

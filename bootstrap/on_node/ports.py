@@ -14,6 +14,7 @@ import time
 CONNECT_SECONDS = 2.0
 RETRY_SECONDS = 0.2
 SILENCES = 2
+GRACE_SECONDS = 5.0
 
 
 def probe(address: str, port: int, end: float) -> "str | None":
@@ -38,10 +39,17 @@ def probe(address: str, port: int, end: float) -> "str | None":
 
 
 def serve(listeners: "list[socket.socket]", peers: int, done: threading.Event, end: float) -> None:
-    """Accepts until every peer has come to every port and our own probes are over, or the time is up."""
+    """Accepts until every peer has come to every port, or none can be expected any more."""
+    finished = False
     came: dict[int, set[str]] = {listener.fileno(): set() for listener in listeners}
-    while time.monotonic() < end:
-        if done.is_set() and all(len(seen) >= peers for seen in came.values()):
+    last = end
+    while time.monotonic() < last:
+        if done.is_set():
+            # All nodes start probing at about the same time: who has not come soon after our own probes will not.
+            last = min(last, time.monotonic() + GRACE_SECONDS)
+            done.clear()
+            finished = True
+        if finished and all(len(seen) >= peers for seen in came.values()):
             return
         ready, _, _ = select.select(listeners, [], [], 0.1)
         for listener in ready:
