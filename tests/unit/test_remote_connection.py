@@ -226,9 +226,18 @@ def test_something_else_on_the_port(login, server):
 
 
 def test_no_answer_at_all_ends_in_time(server, login):
-    # TEST-NET-1: routed nowhere, or refused at once as unreachable; both are TcpError.
-    with within(4), pytest.raises(TcpError), connect(target(server, host="192.0.2.1"), deadlines=QUICK, login=login):
-        pass
+    # A listener whose queue is full drops further packets, as a security group does.
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, contextlib.ExitStack() as fillers:
+        for _ in range(4):
+            filler = fillers.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(deaf.getsockname())
+        with (
+            within(4),
+            pytest.raises(TcpError, match=r"no answer on TCP port \d+ within 1 s"),
+            connect(target(server, port=deaf.getsockname()[1]), deadlines=QUICK, login=login),
+        ):
+            pass
 
 
 def test_a_malformed_host_key_is_a_configuration_error(server, login):

@@ -1,0 +1,204 @@
+"""The programs that run on nodes: whole and standard-library only as sent, and right in what they answer."""
+
+import ast
+import http.server
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from bootstrap import on_node
+from bootstrap.on_node import boot, follow, nodes, ports, program, pull, token, versions
+
+NAMES = sorted(
+    path.stem for path in Path(on_node.__file__).parent.glob("*.py") if path.stem not in {"__init__", "docker_socket"}
+)
+RAY_ONLY = {"prove"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_is_whole_and_imports_only_what_a_node_has(name):
+    tree = ast.parse(program(name))
+    top = {
+        alias.name.partition(".")[0]
+        for entry in tree.body
+        if isinstance(entry, ast.Import | ast.ImportFrom)
+        for alias in ([ast.alias(entry.module)] if isinstance(entry, ast.ImportFrom) else entry.names)
+    }
+    allowed = set(sys.stdlib_module_names) | ({"ray"} if name in RAY_ONLY else set())
+    assert top <= allowed
+    assert any(isinstance(entry, ast.FunctionDef) and entry.name == "main" for entry in tree.body)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_runs_on_the_oldest_python_of_our_machine_images(name):
+    # Ubuntu 22.04 has 3.10, so no syntax of later versions.
+    ast.parse(program(name), feature_version=(3, 10))
+
+
+def run(name, **arguments):
+    done = subprocess.run(
+        [sys.executable, "-", json.dumps(arguments)],
+        input=program(name),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_facts_answer_on_any_linux_without_docker_or_gpu(tmp_path):
+    found = run(
+        "facts",
+        image="r/i@sha256:0",
+        container="none-such",
+        token_path=str(tmp_path / "t"),
+        versions_path=str(tmp_path / "v"),
+    )
+    assert found["system"]["memory_bytes"] > 2**28
+    assert found["container"] is None
+    assert found["token"] is None
+    assert found["image"]["present"] is False
+
+
+def test_ports_proves_open_refused_and_listening():
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.1", 0)) as spare:
+        open_port, shut_port = listener.getsockname()[1], spare.getsockname()[1]
+        spare.close()
+        answer = run(
+            "ports",
+            listen=[],
+            peers=0,
+            connect=[["127.0.0.1", open_port], ["127.0.0.1", shut_port]],
+            wait_seconds=0.5,
+        )
+    assert answer == {"failed": {f"127.0.0.1:{shut_port}": "refused"}, "tried": 2}
+
+
+def test_a_port_that_opens_late_passes():
+    with socket.create_server(("127.0.0.1", 0)) as spare:
+        port = spare.getsockname()[1]
+    late: list[socket.socket] = []
+    timer = threading.Timer(0.4, lambda: late.append(socket.create_server(("127.0.0.1", port))))
+    timer.start()
+    try:
+        assert ports.probe("127.0.0.1", port, end=__import__("time").monotonic() + 5) is None
+    finally:
+        timer.join()
+        late[0].close()
+
+
+def test_settled_counts_each_address_once():
+    def rows(*entries):
+        return [{"node_ip": ip, "state": state} for ip, state in entries]
+
+    assert nodes.settled(rows(("a", "ALIVE"), ("b", "ALIVE"), ("b", "DEAD")), ["a", "b"], [])
+    assert not nodes.settled(rows(("a", "ALIVE"), ("b", "ALIVE"), ("b", "ALIVE")), ["a", "b"], [])
+    assert not nodes.settled(rows(("a", "ALIVE")), ["a", "b"], [])
+    assert not nodes.settled(rows(("a", "ALIVE"), ("b", "ALIVE")), ["a"], ["b"])
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("manifest for r/i@sha256:0 not found: manifest unknown: manifest unknown", "unknown"),
+        ("write /var/lib/docker/tmp: no space left on device", "disk"),
+        ("toomanyrequests: You have reached your pull rate limit", "rate"),
+        ("pull access denied for r/i, repository does not exist", "denied"),
+        ("Get https://r/v2/: http: server gave HTTP response to HTTPS client", "plain-http"),
+        ("Get https://r/v2/: dial tcp 10.0.0.1:443: connect: connection refused", "unreachable"),
+        ("dial tcp: lookup r on 127.0.0.53:53: no such host", "unreachable"),
+        ("net/http: request canceled while waiting for connection", "unreachable"),
+        ("something new", "other"),
+    ],
+)
+def test_the_engines_words_are_sorted_by_what_to_do(words, kind):
+    assert pull.kind_of(words) == kind
+
+
+@pytest.mark.parametrize(
+    ("image", "registry"),
+    [
+        ("10.0.0.1:5000/rayrig@sha256:0", ("10.0.0.1", 5000)),
+        ("0123.dkr.example/rayrig@sha256:0", ("0123.dkr.example", 443)),
+        ("rayrig@sha256:0", None),
+        ("owner/rayrig@sha256:0", None),
+    ],
+)
+def test_the_registry_is_read_from_the_reference(image, registry):
+    assert pull.registry_of(image) == registry
+
+
+def test_pull_progress_adds_up_layers(tmp_path):
+    state = pull.State(str(tmp_path / "state.json"))
+    state.see({"id": "sha256:0", "status": "Pulling from rayrig"})
+    state.see({"id": "one", "status": "Already exists"})
+    state.see({"id": "two", "status": "Pulling fs layer"})
+    state.see({"id": "two", "status": "Downloading", "progressDetail": {"current": 30, "total": 100}})
+    state.write(finished=False)
+    seen = follow.read(tmp_path / "state.json")
+    assert (seen["layers"], seen["layers_done"], seen["bytes"], seen["total_bytes"]) == (2, 1, 30, 100)
+    state.see({"id": "two", "status": "Download complete"})
+    state.see({"id": "two", "status": "Pull complete"})
+    state.write(finished=True)
+    seen = follow.read(tmp_path / "state.json")
+    assert (seen["finished"], seen["layers_done"], seen["bytes"]) == (True, 2, 100)
+
+
+def test_a_missing_pull_state_is_no_error(tmp_path):
+    assert follow.read(tmp_path / "none") == {"missing": True, "finished": False}
+
+
+def test_boot_tells_stage_errors_and_warnings(tmp_path, monkeypatch):
+    monkeypatch.setattr(boot, "RUN", tmp_path)
+    (tmp_path / "status.json").write_text(
+        json.dumps({"v1": {"stage": "modules-final", "recoverable_errors": {"WARNING": ["late"]}}})
+    )
+    state = boot.boot_state()
+    assert (state["expected"], state["finished"], state["stage"]) == (True, False, "modules-final")
+    (tmp_path / "result.json").write_text(json.dumps({"v1": {"errors": ["('scripts_user', boom)"]}}))
+    state = boot.boot_state()
+    assert (state["finished"], state["errors"], state["warnings"]) == (True, ["('scripts_user', boom)"], ["late"])
+    (tmp_path / "disabled").touch()
+    assert boot.boot_state()["expected"] is False
+
+
+class Api(http.server.BaseHTTPRequestHandler):
+    """Guards its job list as Ray's does."""
+
+    def do_GET(self):
+        given = self.headers.get("Authorization")
+        status = 401 if given is None else 200 if given == "Bearer good" else 403
+        self.send_response(status)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def test_the_token_program_asks_with_without_and_wrong(tmp_path):
+    (tmp_path / "token").write_text("good\n")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        answers = {"right": token.status(port, "good"), "none": token.status(port, None)}
+        assert answers == {"right": 200, "none": 401}
+        assert run("token", dashboard_port=port, token_path=str(tmp_path / "token")) == {
+            "right": 200,
+            "none": 401,
+            "wrong": 403,
+        }
+        server.shutdown()
+
+
+def test_versions_are_read_without_importing_torch_or_ray():
+    found = run("versions")
+    assert found["python"].startswith("3.")
+    assert found["ray"] == "2.60.0"
+    assert "torch" in found
+    assert versions.torch_versions()["torch"] == found["torch"]
