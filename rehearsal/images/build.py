@@ -64,6 +64,7 @@ class _Plan:
 
     node_image: str
     node_tar: Path
+    ray_root: Path
     registry: Path
     docker_root: Path
 
@@ -87,6 +88,7 @@ def _plan() -> _Plan:
     return _Plan(
         node_image=f"{NODE_REPOSITORY}:{node_key}",
         node_tar=folder / f"node-{node_key}.tar.gz",
+        ray_root=folder / f"ray-root-{ray_key}",
         registry=folder / f"registry-{ray_key}",
         docker_root=folder / f"docker-root-{root_key}",
     )
@@ -160,28 +162,28 @@ def _build(client: docker.DockerClient, plan: _Plan, say: Say) -> None:
     work = images_dir() / "build"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    ray_root = work / "ray"
     try:
-        if not (plan.node_tar.exists() and plan.base_record.exists()):
+        if not (plan.node_tar.exists() and (plan.base_record.exists() or plan.ray_root.exists())):
             say("building the lab's images: minutes, once")
             builder = prepare_host(say=say, log=images_dir() / "build.log")
-            _together(builder, plan, work, ray_root)
+            _together(builder, plan, work)
         if not _has(client, plan.node_image):
             _import_node(client, plan, say)
         if not plan.docker_root.exists() or not plan.base_record.exists():
-            _store_and_prepare(client, plan, ray_root, say)
+            _store_and_prepare(client, plan, say)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(plan.ray_root, ignore_errors=True)
     _prune(client, plan, say)
     say(f"the lab's images stand ({time.monotonic() - start:.0f} s)")
 
 
-def _together(builder: Builder, plan: _Plan, work: Path, ray_root: Path) -> None:
+def _together(builder: Builder, plan: _Plan, work: Path) -> None:
     """Makes the missing file systems side by side; when one fails the other is stopped."""
     with ThreadPoolExecutor(max_workers=2, thread_name_prefix="lab-image") as pool:
         jobs = []
-        if not plan.base_record.exists():
-            jobs.append(pool.submit(ray.make_ray_root, builder, ray_root))
+        if not (plan.base_record.exists() or plan.ray_root.exists()):
+            jobs.append(pool.submit(_make_ray_root, builder, plan, work / "ray"))
         if not plan.node_tar.exists():
             jobs.append(pool.submit(_make_node_tar, builder, plan, work / "node"))
         try:
@@ -192,6 +194,11 @@ def _together(builder: Builder, plan: _Plan, work: Path, ray_root: Path) -> None
             builder.stop.set()
     for job in jobs:
         job.result()
+
+
+def _make_ray_root(builder: Builder, plan: _Plan, root: Path) -> None:
+    ray.make_ray_root(builder, root)
+    root.replace(plan.ray_root)
 
 
 def _make_node_tar(builder: Builder, plan: _Plan, root: Path) -> None:
@@ -234,14 +241,14 @@ def _import_node(client: docker.DockerClient, plan: _Plan, say: Say) -> None:
             src=_Told(handle, "node image: into Docker", say),
             repository=repository,
             tag=tag,
-            changes=['CMD ["/sbin/init"]', "STOPSIGNAL SIGRTMIN+3"],
+            changes=['CMD ["/sbin/init"]'],
             stream_src=True,
         )
     if not _has(client, plan.node_image):
         raise RayrigError("Docker did not import the node image", where=str(plan.node_tar), why=str(said)[-300:])
 
 
-def _store_and_prepare(client: docker.DockerClient, plan: _Plan, ray_root: Path, say: Say) -> None:
+def _store_and_prepare(client: docker.DockerClient, plan: _Plan, say: Say) -> None:
     """Puts the Ray image's base into the registry's store, and lets a node pull it from there."""
     world_id = f"images-{secrets.token_hex(4)}"
     gateway = _bridge_gateway(client)
@@ -251,8 +258,7 @@ def _store_and_prepare(client: docker.DockerClient, plan: _Plan, ray_root: Path,
         )
         address = f"{gateway}:{port}"
         if not plan.base_record.exists():
-            digest, image_id = push_base(ray_root, address, say=say)
-            shutil.rmtree(ray_root)
+            digest, image_id = push_base(plan.ray_root, address, say=say)
             draft = plan.base_record.with_suffix(".part")
             draft.write_text(json.dumps({"digest": digest, "image_id": image_id}))
             draft.replace(plan.base_record)
@@ -280,11 +286,12 @@ def _bridge_gateway(client: docker.DockerClient) -> str:
 def _prune(client: docker.DockerClient, plan: _Plan, say: Say) -> None:
     """Removes old versions of what was just built, the least recently used first."""
     folder = images_dir()
-    for pattern in ("node-*.tar.gz", "registry-*", "docker-root-*"):
+    for pattern in ("node-*.tar.gz", "ray-root-*", "registry-*", "docker-root-*"):
         found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
-        current = {plan.node_tar, plan.registry, plan.docker_root}
+        current = {plan.node_tar, plan.ray_root, plan.registry, plan.docker_root}
         others = [path for path in found if path not in current]
-        for path in others[KEPT_VERSIONS - 1 :]:
+        # A file system that was never stored is of use to its own version alone.
+        for path in others if pattern == "ray-root-*" else others[KEPT_VERSIONS - 1 :]:
             say(f"removing an old version: {path.name}")
             if path.is_dir():
                 shutil.rmtree(path)
