@@ -1,6 +1,7 @@
 """`python -m rehearsal`: start, stop, look at and enter an AWS that fits on one machine."""
 
 import argparse
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -55,7 +56,8 @@ def _start(place: Places, arguments: argparse.Namespace) -> int:
         )
     except KeyboardInterrupt:
         return int(ExitCode.STOPPED)
-    _say(f'world {world.world_id} is up. Enter it: eval "$({sys.executable} -m rehearsal env)"')
+    elsewhere = f" --directory {shlex.quote(str(arguments.directory))}" if arguments.directory else ""
+    _say(f'world {world.world_id} is up. Enter it: eval "$(python -m rehearsal{elsewhere} env)"')
     return int(ExitCode.SUCCESS)
 
 

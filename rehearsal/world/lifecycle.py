@@ -1,5 +1,6 @@
 """`start`, `stop` and `status`: a world from outside its daemon."""
 
+import fcntl
 import json
 import secrets
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -41,7 +43,32 @@ def start(place: Places, *, with_nodes: bool, with_stack: bool, watch_pid: int |
     Raises:
         RayrigError: something is missing on this host, or a part did not start; nothing is left then.
     """
+    place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _only_start(place):
+        return _start(place, with_nodes=with_nodes, with_stack=with_stack, watch_pid=watch_pid, say=say)
+
+
+@contextmanager
+def _only_start(place: Places) -> Iterator[None]:
+    """Holds the place for one start at a time; the kernel lets it go if we die."""
+    with place.lock.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RayrigError(
+                "another start of this world is in progress",
+                where=str(place.directory),
+                next_step="wait for it, or stop it with Ctrl-C",
+            ) from error
+        yield
+
+
+def _start(place: Places, *, with_nodes: bool, with_stack: bool, watch_pid: int | None, say: Say) -> World:
     if live := _live_world(place):
+        if with_nodes and live.lab is None:
+            raise RayrigError(
+                "the world that is up has no nodes", where=live.world_id, next_step="python -m rehearsal stop, then start"
+            )
         say(f"the world {live.world_id} is up already at {live.endpoint_url}: used as it is")
         return live
     if read_plan(place) is not None:
@@ -52,7 +79,6 @@ def start(place: Places, *, with_nodes: bool, with_stack: bool, watch_pid: int |
 
         require_lab()
     plan = _plan(with_nodes=with_nodes, with_stack=with_stack, watch_pid=watch_pid, say=say)
-    place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(place.plan, plan.model_dump_json(indent=2))
     make_secrets(place)
     try:

@@ -24,6 +24,11 @@ class Places:
         return self.directory / "world.json"
 
     @property
+    def lock(self) -> Path:
+        """Held while a world is being started."""
+        return self.directory / "start.lock"
+
+    @property
     def plan(self) -> Path:
         """What `start` decided and the daemon carries out."""
         return self.directory / "plan.json"

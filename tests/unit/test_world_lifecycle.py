@@ -58,7 +58,7 @@ def test_a_life_from_start_to_stop(directory: Path):
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert live_daemon(place) is None
-    assert {path.name for path in directory.iterdir()} <= {"world.log", "empty", "requests.jsonl"}
+    assert {path.name for path in directory.iterdir()} <= {"world.log", "empty", "requests.jsonl", "start.lock"}
 
 
 def test_a_world_that_was_killed_is_said_and_replaced_and_one_made_for_a_process_ends_with_it(directory: Path):
