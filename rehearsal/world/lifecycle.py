@@ -67,7 +67,9 @@ def _start(place: Places, *, with_nodes: bool, with_stack: bool, watch_pid: int 
     if live := _live_world(place):
         if with_nodes and live.lab is None:
             raise RayrigError(
-                "the world that is up has no nodes", where=live.world_id, next_step="python -m rehearsal stop, then start"
+                "the world that is up has no nodes",
+                where=live.world_id,
+                next_step="`python -m rehearsal stop`, then start again",
             )
         say(f"the world {live.world_id} is up already at {live.endpoint_url}: used as it is")
         return live
