@@ -1,5 +1,6 @@
 """The one place where RLlib's configuration is built and its result keys are read."""
 
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -69,6 +70,8 @@ def alive_nodes() -> list[NodeView]:
 
 def build(config: PPOConfig, plan: RunnerPlan) -> Any:  # noqa: ANN401 - RLlib is untyped here
     """Builds RLlib's PPO on the connected Ray: runners as planned, one learner here or on a GPU."""
+    # Its warnings are of its own migration from an older API.
+    logging.getLogger("ray.rllib").setLevel(logging.ERROR)
     env, env_config = config.env, config.env_config
     if environment.is_callable_name(env):
         # Runners import the module themselves: a registry that only the driver has is not seen on workers.

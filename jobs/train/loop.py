@@ -2,14 +2,11 @@
 
 import importlib
 import math
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from contract.errors import JobError
@@ -116,7 +113,6 @@ class Training:
             if resumed is not None:
                 directory, record = resumed
                 trainer.restore_from_path(str(directory))
-                shutil.rmtree(directory, ignore_errors=True)
                 self.progress = Progress.from_record(record)
                 say(f"resumed at iteration {record.iteration}, {record.env_steps} steps")
             return self._loop(trainer)
@@ -238,7 +234,7 @@ class Training:
 
     def _checkpoint(self, trainer: Any, *, best: bool) -> None:  # noqa: ANN401 - RLlib is untyped here
         progress = self.progress
-        directory = Path(tempfile.mkdtemp(prefix="rayrig-checkpoint-"))
+        directory = self.recorder.new_folder()
         trainer.save_to_path(str(directory))
         record = CheckpointRecord(
             name=f"iteration-{progress.iteration:06d}",

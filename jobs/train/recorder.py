@@ -61,7 +61,8 @@ def open_directory(uri: str) -> tuple[Any, str]:
     """The file system of a run directory and the path in it; raises JobError for a URI it can't open."""
     options: dict[str, object] = {}
     if uri.startswith("s3://"):
-        waits = {"connect_timeout": 5, "read_timeout": 20, "retries": {"mode": "standard", "max_attempts": 4}}
+        # s3fs tries five times itself.
+        waits = {"connect_timeout": 5, "read_timeout": 20, "retries": {"mode": "standard", "max_attempts": 1}}
         options = {"config_kwargs": waits, "use_listings_cache": False}
     try:
         # fsspec does not decode a file URI's %20.
@@ -85,6 +86,7 @@ class Recorder:
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/")
         self._filesystem, self._root = open_directory(self.uri)
+        self._scratch = tempfile.TemporaryDirectory(prefix="rayrig-run-", ignore_cleanup_errors=True)
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="recorder")
         self._lock = threading.Lock()
         self._rows: list[str] = []
@@ -108,6 +110,10 @@ class Recorder:
                 why=str(error),
                 next_step="check the bucket and the instance role's permissions",
             ) from error
+
+    def new_folder(self) -> Path:
+        """An empty local folder, gone at the latest when the run is finished."""
+        return Path(tempfile.mkdtemp(dir=self._scratch.name))
 
     def say(self, line: str) -> None:
         """Prints a line now and keeps it in the run's log."""
@@ -140,6 +146,7 @@ class Recorder:
         self._writer.shutdown(wait=True)
         # An earlier one that failed was followed by a newer one.
         failure = self._checkpoint.exception() if self._checkpoint else None
+        self._scratch.cleanup()
         deadline = time.monotonic() + FINAL_WRITE_SECONDS
         wait_seconds = 0.5
         while True:
@@ -159,7 +166,7 @@ class Recorder:
         """Fetches the latest checkpoint into a new local directory, and keeps the metrics up to it.
 
         Returns:
-            The directory (the caller removes it) and its record; None when the run has no checkpoint yet.
+            The directory and its record; None when the run has no checkpoint yet.
 
         Raises:
             JobError: storage does not answer, or the checkpoint is damaged.
@@ -170,7 +177,7 @@ class Recorder:
                 return None
             best = self._read_record(BEST)
             self._kept = {LATEST: latest.name} | ({BEST: best.name} if best else {})
-            local = Path(tempfile.mkdtemp(prefix="rayrig-resume-"))
+            local = self.new_folder()
             self._filesystem.get(f"{self._root}/checkpoints/{latest.name}/", f"{local}/", recursive=True)
             self._rows = [r for r in self._lines_of("metrics.jsonl") if json.loads(r)["iteration"] <= latest.iteration]
             self._lines = self._lines_of("log")
