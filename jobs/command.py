@@ -137,7 +137,7 @@ def _run_here(job: Run, options: Options, output: Output, started: float, *, why
         total_seconds=options.timeout_seconds,
         started=started,
     )
-    state = {int(ExitCode.SUCCESS): "succeeded", int(ExitCode.STOPPED): "stopped"}.get(ended.exit_code, "failed")
+    state = {int(ExitCode.SUCCESS): "SUCCEEDED", int(ExitCode.STOPPED): "STOPPED"}.get(ended.exit_code, "FAILED")
     return _report(
         make_report(
             run=job.name,
@@ -190,7 +190,7 @@ def _run_there(job: Run, options: Options, output: Output, started: float, inven
     if followed.outcome is None:
         say(f"the job runs; to follow it: {back}")
     outcome = followed.outcome
-    state = "submitted" if outcome is None else outcome.state.value.lower() if outcome.state else "lost"
+    state = "SUBMITTED" if outcome is None else outcome.state.value if outcome.state else "LOST"
     return _report(
         make_report(
             run=job.name,

@@ -16,7 +16,9 @@ class Report:
     run: str
     run_uri: str
     state: str
-    """The training's own state where there is a summary, else the job's."""
+    """The job's: SUCCEEDED, FAILED, STOPPED, LOST; SUBMITTED when it goes on without us."""
+    run_state: str | None
+    """The training's own, from its summary: succeeded, target_missed, stopped, failed."""
     exit_code: int
     mean_return: float | None
     env_steps: int | None
@@ -89,7 +91,8 @@ def make_report(
     return Report(
         run=run,
         run_uri=run_uri,
-        state=_text(summary.get("state")) or state,
+        state=state,
+        run_state=_text(summary.get("state")),
         exit_code=exit_code,
         mean_return=_number(summary.get("return")),
         env_steps=None if steps is None else int(steps),

@@ -55,7 +55,7 @@ def submit(
     except RayrigError as error:
         sys.stderr.write(f"error: {error}\n")
         if as_json:
-            end = {"state": "error", "exit_code": int(error.exit_code), "error": str(error)}
+            end = {"state": "ERROR", "exit_code": int(error.exit_code), "error": str(error)}
             sys.stdout.write(json.dumps(end) + "\n")
         code = error.exit_code
     raise typer.Exit(code)

@@ -97,7 +97,8 @@ def run(given: argparse.Namespace, started: float) -> int:
             writer.say(f"failed: {why}")
             writer.finish(training.summary(loop.State.STOPPED if stopped else loop.State.FAILED, why))
             raise
-        summary = training.summary(state)
+        missed = f"the goal of {config.target_return} was not held within the budget of steps and seconds"
+        summary = training.summary(state, missed if state is loop.State.TARGET_MISSED else None)
         writer.say(f"{state.value}: return {summary['return']}, {summary['env_steps']} steps, {summary['seconds']} s")
         writer.finish(summary)
     return {loop.State.SUCCEEDED: ExitCode.SUCCESS, loop.State.STOPPED: ExitCode.STOPPED}.get(state, ExitCode.FAILURE)

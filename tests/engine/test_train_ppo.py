@@ -66,7 +66,7 @@ def test_a_run_is_stopped_resumed_and_learns(tmp_path: Path) -> None:
     first.process.send_signal(signal.SIGINT)
     code, report = first.end()
     assert code == ExitCode.STOPPED, first.log
-    assert report["state"] == "stopped"
+    assert report["state"] == "STOPPED"
     assert "no cluster (--local)" in first.log
     assert re.search(r"driver on .*: threads torch 1, OMP 1", first.log)
     assert re.search(r"runner on .*: threads torch 1, OMP 1", first.log)
@@ -77,7 +77,7 @@ def test_a_run_is_stopped_resumed_and_learns(tmp_path: Path) -> None:
     second = Command(tmp_path, "--resume", "mine", settings=("target_return=60", "held_evaluations=1"))
     code, report = second.end()
     assert code == ExitCode.SUCCESS, second.log
-    assert report["state"] == "succeeded"
+    assert report["state"] == "SUCCEEDED"
     assert isinstance(report["return"], float)
     assert report["return"] >= 60
     rows = _rows(run)
@@ -97,6 +97,6 @@ def test_a_lost_runner_comes_back_and_a_missed_goal_is_a_failure(tmp_path: Path)
     os.kill(int(runner[1]), signal.SIGKILL)
     code, report = command.end()
     assert code == ExitCode.FAILURE, command.log
-    assert report["state"] == "target_missed"
+    assert (report["state"], report["run_state"]) == ("FAILED", "target_missed")
     assert isinstance(report["env_steps"], int)
     assert report["env_steps"] >= 20000

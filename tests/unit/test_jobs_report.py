@@ -11,7 +11,7 @@ from jobs.follow import Outcome
 from jobs.report import Report, make_report
 
 
-def _report(run: Path, *, exit_code: int = 0, state: str = "succeeded", message: str | None = None) -> Report:
+def _report(run: Path, *, exit_code: int = 0, state: str = "SUCCEEDED", message: str | None = None) -> Report:
     return make_report(
         run="a",
         run_uri=run.as_uri(),
@@ -35,13 +35,13 @@ def test_the_summary_is_told_to_people_and_programs(tmp_path: Path) -> None:
         assert piece in text
     values = json.loads(report.as_json())
     assert (values["return"], values["env_steps"], values["exit_code"]) == (499.25, 74524, 0)
-    assert {"state", "seconds", "first_metric_seconds", "run_uri", "run", "error"} <= set(values)
+    assert {"state", "run_state", "seconds", "first_metric_seconds", "run_uri", "run", "error"} <= set(values)
 
 
 def test_a_job_that_left_no_summary_is_still_reported(tmp_path: Path) -> None:
-    report = _report(tmp_path, exit_code=137, state="failed", message="the driver was killed")
+    report = _report(tmp_path, exit_code=137, state="FAILED", message="the driver was killed")
     assert report.mean_return is None
-    assert "failed: the driver was killed" in report.as_text()
+    assert "FAILED: the driver was killed" in report.as_text()
 
 
 def test_a_damaged_summary_is_told_not_raised(tmp_path: Path) -> None:
