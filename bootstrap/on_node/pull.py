@@ -1,7 +1,8 @@
 """Pulls an image by digest and keeps a progress file; runs apart from any SSH session, so a cut link stops nothing.
 
 Argument: {"image", "state_path"}. The state file holds
-{"finished", "error", "kind", "layers", "layers_done", "bytes", "total_bytes", "updated"}.
+{"finished", "error", "kind", "layers", "layers_done", "bytes", "total_bytes", "unpacked_bytes",
+"updated"}.
 """
 
 import http.client
@@ -64,6 +65,7 @@ class State:
         self.path = Path(path)
         self.done: dict[str, typing.Any] = {"finished": False, "error": None, "kind": None}
         self.layers: dict[str, tuple[int, int, bool]] = {}
+        self.unpacked: dict[str, int] = {}
         self.written = 0.0
 
     def see(self, event: "dict[str, typing.Any]") -> None:
@@ -77,6 +79,9 @@ class State:
             self.layers[layer] = (detail.get("current", 0), detail.get("total", total), False)
         elif status in {"Download complete", "Extracting", "Verifying Checksum"}:
             self.layers[layer] = (total, total, False)
+            # A layer of gigabytes unpacks for minutes after its download: that is progress too.
+            if status == "Extracting":
+                self.unpacked[layer] = detail.get("current", 0)
         elif status in {"Pull complete", "Already exists"}:
             self.layers[layer] = (total, total, True)
         else:
@@ -96,6 +101,7 @@ class State:
             "layers_done": sum(finished for _, _, finished in values),
             "bytes": sum(current for current, _, _ in values),
             "total_bytes": sum(total for _, total, _ in values),
+            "unpacked_bytes": sum(self.unpacked.values()),
             "updated": time.time(),
         }
         temporary = self.path.with_suffix(".new")

@@ -92,7 +92,7 @@ def _pull(connection: Connection, log: NodeLog, image: str, stall_seconds: float
             raise _pull_error(log.node, image, str(state.get("kind")), str(state["error"]))
         if state["finished"]:
             return
-        mark = (state.get("bytes"), state.get("layers"), state.get("layers_done"))
+        mark = tuple(state.get(key) for key in ("bytes", "unpacked_bytes", "layers", "layers_done"))
         if mark != seen:
             seen, moved = mark, time.monotonic()
             log.say(STEP, _progress_text(state))
@@ -112,7 +112,11 @@ def _progress_text(state: dict[str, Any]) -> str:
     layers = f"{state.get('layers_done', 0)} of {state.get('layers', 0)} layers"
     if not total:
         return f"pulling, {layers}"
-    return f"pulling, {done / 2**20:.0f} of {total / 2**20:.0f} MiB ({100 * done // total} %), {layers}"
+    size = f"{total / 2**20:.0f} MiB"
+    if done < total:
+        return f"pulling, {done / 2**20:.0f} of {size} ({100 * done // total} %), {layers}"
+    unpacked = int(state.get("unpacked_bytes") or 0)
+    return f"unpacking, {unpacked / 2**20:.0f} of {size} ({100 * unpacked // total} %), {layers}"
 
 
 def _pull_error(node: str, image: str, kind: str, words: str) -> StepError:

@@ -144,6 +144,9 @@ def test_pull_progress_adds_up_layers(tmp_path):
     seen = follow.read(tmp_path / "state.json")
     assert (seen["layers"], seen["layers_done"], seen["bytes"], seen["total_bytes"]) == (2, 1, 30, 100)
     state.see({"id": "two", "status": "Download complete"})
+    state.see({"id": "two", "status": "Extracting", "progressDetail": {"current": 40, "total": 100}})
+    state.write(finished=False)
+    assert follow.read(tmp_path / "state.json")["unpacked_bytes"] == 40
     state.see({"id": "two", "status": "Pull complete"})
     state.write(finished=True)
     seen = follow.read(tmp_path / "state.json")
