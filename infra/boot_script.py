@@ -92,7 +92,8 @@ def watch() -> None:
         call("systemctl", "stop", f"{UNIT}-poweroff.timer")
     # A second guard, which needs neither this script nor the metadata service any more.
     utc = when.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    if call("systemd-run", f"--unit={UNIT}-poweroff", f"--on-calendar={utc}", "systemctl", "poweroff"):
+    timer = [f"--unit={UNIT}-poweroff", f"--on-calendar={utc}", "--timer-property=AccuracySec=1s"]
+    if call("systemd-run", *timer, "systemctl", "poweroff"):
         armed.write_text(until_text)
         log(f"this node ends itself at {utc}")
 
@@ -111,7 +112,7 @@ def install_watch() -> None:
         "[Unit]\nDescription=rayrig: look at the deadline each minute\n"
         "[Timer]\nOnActiveSec=60\nOnUnitActiveSec=60\nAccuracySec=5\n[Install]\nWantedBy=timers.target\n"
     )
-    call("systemctl", "enable", "--now", f"{UNIT}.timer")
+    call("systemctl", "enable", "--now", "--no-block", f"{UNIT}.timer")
     watch()
 
 
@@ -184,7 +185,7 @@ def main() -> None:
     if sys.argv[1:] == ["watch"]:
         return watch()
     install_watch()
-    call("systemctl", "mask", "--now", "apt-daily.timer", "apt-daily-upgrade.timer")
+    call("systemctl", "mask", "--now", "--no-block", "apt-daily.timer", "apt-daily-upgrade.timer")
     # Without --now: a running apt is left to finish, ending dpkg half-way breaks a node.
     call("systemctl", "mask", "apt-daily.service", "apt-daily-upgrade.service", "unattended-upgrades.service")
     return until("publishing the host key", publish_host_key, SETTINGS["publishSeconds"])

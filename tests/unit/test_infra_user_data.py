@@ -165,9 +165,9 @@ def test_first_boot_publishes_the_host_key_arms_the_end_and_stills_apt(node: Nod
     assert node.fake.objects == {OBJECT: HOST_KEY.encode()}
     assert not node.fake.token_problems
     assert node.calls == [
-        "systemctl enable --now rayrig-deadline.timer",
-        "systemd-run --unit=rayrig-deadline-poweroff --on-calendar=2099-01-02 03:04:05 UTC systemctl poweroff",
-        "systemctl mask --now apt-daily.timer apt-daily-upgrade.timer",
+        "systemctl enable --now --no-block rayrig-deadline.timer",
+        "systemd-run --unit=rayrig-deadline-poweroff --on-calendar=2099-01-02 03:04:05 UTC --timer-property=AccuracySec=1s systemctl poweroff",
+        "systemctl mask --now --no-block apt-daily.timer apt-daily-upgrade.timer",
         "systemctl mask apt-daily.service apt-daily-upgrade.service unattended-upgrades.service",
     ]
     service = (node.root / "rayrig-deadline.service").read_text()
@@ -243,7 +243,7 @@ def test_a_moved_deadline_moves_the_timer_and_an_unmoved_one_does_nothing(node: 
     node.boot("watch")
     assert node.calls == [
         "systemctl stop rayrig-deadline-poweroff.timer",
-        "systemd-run --unit=rayrig-deadline-poweroff --on-calendar=2099-01-02 07:00:00 UTC systemctl poweroff",
+        "systemd-run --unit=rayrig-deadline-poweroff --on-calendar=2099-01-02 07:00:00 UTC --timer-property=AccuracySec=1s systemctl poweroff",
     ]
     assert not node.fake.puts[1:], "the watch publishes nothing"
 
@@ -263,7 +263,7 @@ def test_without_the_metadata_service_the_last_deadline_holds(node: Node) -> Non
     node.fake.broken = 10
     node.boot("watch")
     assert node.calls == [
-        "systemd-run --unit=rayrig-deadline-poweroff --on-calendar=2099-01-02 03:04:05 UTC systemctl poweroff"
+        "systemd-run --unit=rayrig-deadline-poweroff --on-calendar=2099-01-02 03:04:05 UTC --timer-property=AccuracySec=1s systemctl poweroff"
     ]
 
 
