@@ -1,7 +1,7 @@
 """The receipt of a destroy: what is left (nothing, or it is no receipt), what is kept and what it all cost."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -12,9 +12,10 @@ from account.clients import AwsError, aws_errors, client
 from account.instances import InstanceFacts, tagged_instances
 from account.kept_bucket import BucketSize, bucket_tags, measure_bucket
 from account.patience import Patience
+from account.prices import region_usd_per_hour, table
 from account.tagged import Listing, list_tagged
 from contract.errors import LeftoversError
-from contract.inventory import WireModel
+from contract.inventory import EndpointKind, WireModel
 from contract.names import TAG_CLUSTER, TAG_KEEP, cluster_prefix, results_bucket_name, runs_prefix
 from contract.resources import ClusterOutputs, Home
 
@@ -131,7 +132,11 @@ def cost_of(instances: tuple[InstanceFacts, ...], *, now: datetime, usd_per_hour
         return Cost(hours=hours, usd=None, note="EC2 no longer shows any of its instances")
     if unpriced:
         return Cost(hours=hours, usd=None, note=f"no price known for {', '.join(sorted(unpriced))}")
-    return Cost(hours=hours, usd=usd, note="instances at on-demand list price, without disks, addresses and traffic")
+    return Cost(
+        hours=hours,
+        usd=usd,
+        note=f"instances at the list prices of {table().read_on}; disks, addresses and traffic not counted",
+    )
 
 
 def find_kept(s3: Any, *, home: Home, stack: str, cluster_id: str) -> tuple[tuple[str, BucketSize], ...]:  # noqa: ANN401 - a boto client
@@ -175,7 +180,6 @@ def make_receipt(
     now: Callable[[], datetime],
     patience: Patience,
     report: Callable[[str], None],
-    usd_per_hour: Mapping[str, float] | None = None,
 ) -> Receipt:
     """Looks for leftovers, measures what is kept and adds up the cost; deletes nothing.
 
@@ -184,7 +188,6 @@ def make_receipt(
         now: the wall clock, in UTC.
         patience: how long what is going may take to go.
         report: told what is waited for.
-        usd_per_hour: on-demand list prices by instance type, as far as known.
 
     Raises:
         CloudError: AWS did not answer, or refused for another reason than permission.
@@ -196,7 +199,7 @@ def make_receipt(
     unknown = [UnknownItem(kind=item.kind, why=item.why) for item in listing.unknown]
     ec2 = client("ec2", region=home.region, endpoint=home.endpoint)
     s3 = client("s3", region=home.region, endpoint=home.endpoint)
-    cost = _cost(ec2, cluster.cluster_id, now(), usd_per_hour or {})
+    cost = _cost(ec2, cluster, now())
     kept: tuple[KeptItem, ...] = ()
     try:
         found = find_kept(s3, home=home, stack=cluster.stack, cluster_id=cluster.cluster_id)
@@ -221,14 +224,17 @@ def make_receipt(
     )
 
 
-def _cost(ec2: Any, cluster_id: str, now: datetime, usd_per_hour: Mapping[str, float]) -> Cost:  # noqa: ANN401 - a boto client
+def _cost(ec2: Any, cluster: ClusterOutputs, now: datetime) -> Cost:  # noqa: ANN401 - a boto client
     try:
-        instances = tagged_instances(ec2, TAG_CLUSTER, cluster_id)
+        instances = tagged_instances(ec2, TAG_CLUSTER, cluster.cluster_id)
     except AwsError as error:
         if not error.denied:
             raise
         return Cost(hours={}, usd=None, note=f"instances cannot be listed: {error.why}")
-    return cost_of(instances, now=now, usd_per_hour=usd_per_hour)
+    cost = cost_of(instances, now=now, usd_per_hour=region_usd_per_hour(cluster.home.region))
+    if cluster.home.endpoint.kind is EndpointKind.REHEARSAL:
+        return replace(cost, note=f"a rehearsal is free; on AWS: {cost.note}")
+    return cost
 
 
 def _kept_item(name: str, size: BucketSize) -> KeptItem:

@@ -206,7 +206,6 @@ def test_a_whole_receipt_is_saved_here_and_in_the_kept_bucket(monkeypatch, tmp_p
         now=lambda: now + timedelta(seconds=1),
         patience=Patience(deadline_seconds=0.2, interval_seconds=0.01),
         report=lambda _: None,
-        usd_per_hour={"m7i.large": 0.1},
     )
     require_nothing_left(done)
     assert done.instance_hours.keys() == {"m7i.large"}

@@ -1,4 +1,4 @@
-"""The engine's calls over gRPC against moto: what is made, read, renewed and refused, and how failures read."""
+"""Node, RayHead and RayFleet over gRPC against moto: what they learn, and how failures and cancels read."""
 
 import subprocess
 import sys
@@ -7,275 +7,27 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf import empty_pb2
-from in_moto import ANY_IMAGE, REGION, aws_client, in_moto
-from moto.core import DEFAULT_ACCOUNT_ID
-from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
+from in_moto import aws_client
+from provider_over_grpc import BUCKET, HOME, Plugin, bucket_inputs, launch, refusal, running_plugin
+from pulumi.runtime.proto import provider_pb2, status_pb2
 from test_account_host_keys import ssh_key
 from test_provider_check import FLEET, HEAD, MACHINE, NODE
 
-from account import tagged
 from contract.errors import StepError
 from contract.resources import NodeInputs, NodeOutputs, RayFleetInputs
-from provider import cluster, nodes
-from provider.operation import Cancellation
-from provider.servicer import Servicer
-from provider.values import UNKNOWN, from_struct, to_struct
-
-ROOT = Path(__file__).resolve().parents[2]
-HOME = {"accountId": DEFAULT_ACCOUNT_ID, "region": REGION, "endpoint": {"kind": "aws"}}
-CLUSTER = {"home": HOME, "stack": "one", "owner": "me", "ttlHours": 12}
-BUCKET = "rayrig-results-test"
-
-
-class EngineDisplay(engine_pb2_grpc.EngineServicer):
-    """Keeps what is shown."""
-
-    def __init__(self) -> None:
-        self.lines: list[Any] = []
-
-    def Log(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        self.lines.append(request)
-        return empty_pb2.Empty()
-
-    def texts(self, *, ephemeral: bool) -> list[str]:
-        return [line.message for line in self.lines if line.ephemeral is ephemeral]
-
-
-@dataclass
-class Plugin:
-    """The plugin as the engine meets it."""
-
-    stub: Any
-    display: EngineDisplay
-    cancellation: Cancellation = field(default_factory=Cancellation)
-
-    def check(self, kind: str, news: dict[str, Any], olds: dict[str, Any] | None = None) -> Any:
-        return self.stub.Check(
-            provider_pb2.CheckRequest(urn=urn(kind), olds=to_struct(olds or {}), news=to_struct(news))
-        )
-
-    def create(self, kind: str, inputs: dict[str, Any], *, preview: bool = False) -> tuple[str, dict[str, Any]]:
-        checked = from_struct(self.check(kind, inputs).inputs)
-        reply = self.stub.Create(
-            provider_pb2.CreateRequest(urn=urn(kind), properties=to_struct(checked), preview=preview)
-        )
-        return reply.id, from_struct(reply.properties)
-
-    def read(self, kind: str, id: str, state: dict[str, Any]) -> dict[str, Any] | None:  # noqa: A002
-        request = provider_pb2.ReadRequest(urn=urn(kind), id=id, properties=to_struct(state), inputs=to_struct({}))
-        reply = self.stub.Read(request)
-        return from_struct(reply.properties) if reply.id else None
-
-    def diff(self, kind: str, state: dict[str, Any], olds: dict[str, Any], news: dict[str, Any]) -> Any:
-        checked = {key: from_struct(self.check(kind, value).inputs) for key, value in (("o", olds), ("n", news))}
-        return self.stub.Diff(
-            provider_pb2.DiffRequest(
-                urn=urn(kind),
-                id="x",
-                olds=to_struct(state),
-                old_inputs=to_struct(checked["o"]),
-                news=to_struct(checked["n"]),
-            )
-        )
-
-    def update(
-        self, kind: str, state: dict[str, Any], news: dict[str, Any], *, preview: bool = False
-    ) -> dict[str, Any]:
-        checked = from_struct(self.check(kind, news).inputs)
-        request = provider_pb2.UpdateRequest(
-            urn=urn(kind), id="x", olds=to_struct(state), news=to_struct(checked), preview=preview
-        )
-        return from_struct(self.stub.Update(request).properties)
-
-    def delete(self, kind: str, id: str, state: dict[str, Any]) -> None:  # noqa: A002
-        self.stub.Delete(provider_pb2.DeleteRequest(urn=urn(kind), id=id, properties=to_struct(state)))
-
-
-def urn(kind: str) -> str:
-    return f"urn:pulumi:one::rayrig::rayrig:cluster:Nodes$rayrig:index:{kind}::x"
+from provider.values import UNKNOWN, from_struct
 
 
 @pytest.fixture
 def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Plugin]:
-    (tmp_path / "Pulumi.yaml").write_text("name: x\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(nodes, "GONE_SECONDS", 0.01)
-    # moto lacks these; rayrig asks them of AWS only (test_account_tagged)
-    monkeypatch.setattr(tagged, "_EC2_KINDS", tuple(kind for kind in tagged._EC2_KINDS if kind.in_rehearsal))
-    monkeypatch.setattr(cluster, "SETTLE", dict.fromkeys(cluster.SETTLE, (0.2, 0.05)))
-    display, cancellation = EngineDisplay(), Cancellation()
-    engine = grpc.server(ThreadPoolExecutor(8))
-    engine_pb2_grpc.add_EngineServicer_to_server(display, engine)
-    engine_port = engine.add_insecure_port("127.0.0.1:0")
-    engine.start()
-    server = grpc.server(ThreadPoolExecutor(16))
-    servicer = Servicer(engine_address=f"127.0.0.1:{engine_port}", version="0", cancellation=cancellation)
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    with in_moto(monkeypatch), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield Plugin(stub=provider_pb2_grpc.ResourceProviderStub(channel), display=display, cancellation=cancellation)
-    cancellation.tell()
-    server.stop(0).wait()
-    engine.stop(0).wait()
-
-
-def launch(cluster_id: str = "rr-one-1", **tags: str) -> str:
-    wanted = {"rayrig:cluster": cluster_id} | tags
-    made = aws_client("ec2").run_instances(
-        ImageId=ANY_IMAGE,
-        MinCount=1,
-        MaxCount=1,
-        InstanceType="m7i.large",
-        TagSpecifications=[
-            {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in wanted.items()]}
-        ],
-    )
-    return made["Instances"][0]["InstanceId"]
-
-
-def refusal(work: Callable[[], object]) -> grpc.RpcError:
-    with pytest.raises(grpc.RpcError) as caught:
-        work()
-    text = caught.value.details()
-    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert "\n" not in text
-    assert "Traceback" not in text
-    assert "Unexpected" not in text
-    return caught.value
-
-
-# Cluster
-
-
-def test_a_cluster_is_named_after_its_stack_and_gets_a_deadline(plugin: Plugin) -> None:
-    id_, state = plugin.create("Cluster", CLUSTER | {"stack": "Team/My_Stack." + "x" * 40})
-    assert id_ == state["clusterId"]
-    assert id_.startswith("rr-team-my-stack-xxxx")
-    assert len(id_) <= 41
-    lives = datetime.fromisoformat(state["deadline"]) - datetime.fromisoformat(state["createdAt"])
-    assert lives == timedelta(hours=12)
-    assert state["expired"] is False
-    assert plugin.read("Cluster", id_, state) == state
-    assert plugin.diff("Cluster", state, CLUSTER, CLUSTER).changes == provider_pb2.DiffResponse.DIFF_NONE
-
-
-def test_the_deadline_is_read_back_from_live_instances(plugin: Plugin) -> None:
-    id_, state = plugin.create("Cluster", CLUSTER)
-    for tag in ("2031-01-01T00:00:00Z", "2032-01-01T02:00:00+02:00", "soon"):
-        launch(id_, **{"rayrig:deadline": tag})
-    ended = launch(id_, **{"rayrig:deadline": "2040-01-01T00:00:00Z"})
-    aws_client("ec2").terminate_instances(InstanceIds=[ended])
-    read = plugin.read("Cluster", id_, state)
-    assert read is not None
-    assert read["deadline"] == "2032-01-01T00:00:00Z"
-    assert read["expired"] is False
-
-
-def test_an_expired_cluster_is_renewed_by_the_next_up(plugin: Plugin) -> None:
-    id_, state = plugin.create("Cluster", CLUSTER)
-    passed = state | {"deadline": "2020-01-01T00:00:00Z"}
-    alive = launch(id_)
-    assert plugin.read("Cluster", id_, passed)["expired"] is False
-    aws_client("ec2").terminate_instances(InstanceIds=[alive])
-    expired = plugin.read("Cluster", id_, passed)
-    assert expired["expired"] is True
-    diff = plugin.diff("Cluster", expired, CLUSTER, CLUSTER)
-    assert (diff.changes, list(diff.diffs), list(diff.replaces)) == (
-        provider_pb2.DiffResponse.DIFF_SOME,
-        ["expired"],
-        [],
-    )
-    assert plugin.update("Cluster", expired, CLUSTER, preview=True)["deadline"] == UNKNOWN
-    renewed = plugin.update("Cluster", expired, CLUSTER)
-    assert datetime.fromisoformat(renewed["deadline"]) > datetime.now(UTC) + timedelta(hours=11)
-    assert renewed["expired"] is False
-    assert (renewed["clusterId"], renewed["createdAt"]) == (id_, state["createdAt"])
-
-
-def test_a_longer_ttl_moves_the_deadline_and_a_shorter_one_does_not(plugin: Plugin) -> None:
-    _, state = plugin.create("Cluster", CLUSTER)
-    longer = plugin.update("Cluster", state, CLUSTER | {"ttlHours": 24})
-    assert plugin.update("Cluster", state, CLUSTER | {"ttlHours": 24}, preview=True) == longer
-    created = datetime.fromisoformat(state["createdAt"])
-    assert datetime.fromisoformat(longer["deadline"]) - created == timedelta(hours=24)
-    shorter = plugin.update("Cluster", longer, CLUSTER | {"ttlHours": 1})
-    assert shorter["deadline"] == longer["deadline"]
-    assert shorter["ttlHours"] == 1
-    assert "the deadline stays" in plugin.display.texts(ephemeral=False)[-1]
-
-
-def test_a_destroy_ends_with_a_receipt_and_leftovers_stop_it(plugin: Plugin, tmp_path: Path) -> None:
-    id_, state = plugin.create("Cluster", CLUSTER)
-    instance = launch(id_)
-    text = refusal(lambda: plugin.delete("Cluster", id_, state)).details()
-    assert instance in text
-    aws_client("ec2").terminate_instances(InstanceIds=[instance])
-    plugin.delete("Cluster", id_, state)
-    (before, after) = plugin.display.texts(ephemeral=False)
-    assert "left       1" in before
-    assert "left       0" in after
-    assert (tmp_path / ".rayrig" / "receipts" / f"{id_}.json").is_file()
-
-
-def test_nothing_is_done_in_another_account(plugin: Plugin) -> None:
-    state = CLUSTER | {
-        "home": HOME | {"accountId": "000099999999"},
-        "clusterId": "rr-one-1",
-        "createdAt": "2026-01-01T00:00:00Z",
-        "deadline": "2026-01-01T00:00:00Z",
-    }
-    for work in (
-        lambda: plugin.read("Cluster", "x", state),
-        lambda: plugin.delete("Cluster", "x", state),
-        lambda: plugin.update("Cluster", state, CLUSTER),
-        lambda: plugin.stub.Create(
-            provider_pb2.CreateRequest(urn=urn("Cluster"), properties=to_struct(CLUSTER | {"home": state["home"]}))
-        ),
-        lambda: plugin.delete("Node", "x", NODE | {"home": state["home"]}),
-    ):
-        assert "000099999999" in refusal(work).details()
-    failures = plugin.check("Cluster", CLUSTER, olds=CLUSTER | {"home": state["home"]}).failures
-    assert [failure.property for failure in failures] == ["home"]
-
-
-# KeptBucket
-
-
-def bucket_inputs(**changes: object) -> dict[str, Any]:
-    return {"home": HOME, "bucket": BUCKET, "keep": True, "prefixes": ["runs/one/"]} | changes
-
-
-def test_a_kept_bucket_is_made_then_adopted_and_stays(plugin: Plugin) -> None:
-    id_, state = plugin.create("KeptBucket", bucket_inputs())
-    assert (id_, state["arn"], state["adopted"]) == (BUCKET, f"arn:aws:s3:::{BUCKET}", False)
-    assert plugin.read("KeptBucket", id_, state) == state
-    _, second = plugin.create("KeptBucket", bucket_inputs(prefixes=["runs/two/"]))
-    assert second["adopted"] is True
-    plugin.delete("KeptBucket", id_, state)
-    assert "stays" in plugin.display.texts(ephemeral=False)[-1]
-    assert aws_client("s3").head_bucket(Bucket=BUCKET)
-
-
-def test_keep_false_deletes_what_is_this_stacks(plugin: Plugin) -> None:
-    id_, state = plugin.create("KeptBucket", bucket_inputs())
-    s3 = aws_client("s3")
-    for key in ("runs/one/a", "runs/two/a"):
-        s3.put_object(Bucket=BUCKET, Key=key, Body=b"x")
-    state = plugin.update("KeptBucket", state, bucket_inputs(keep=False))
-    plugin.delete("KeptBucket", id_, state)
-    assert [item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET)["Contents"]] == ["runs/two/a"]
-
-
-# Node, RayHead, RayFleet
+    with running_plugin(monkeypatch, tmp_path) as running:
+        yield running
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, **functions: object) -> None:
