@@ -109,50 +109,61 @@ class Proof:
         """Runs on this node or nowhere."""
         return NodeAffinitySchedulingStrategy(self.ids[name], soft=False)
 
-    def objects_and_actors(self) -> None:
-        """Task and object on each node, then an actor on each that fetches all the others' and verifies the image."""
-        seconds = self.asked["task_seconds"]
-        names = list(self.ids)
+    def tasks(self) -> "dict[str, typing.Any]":
+        """A task on each node that leaves an object there, read here."""
         task: typing.Any = ray.remote(num_cpus=0, max_retries=0)(make_object)
-        prober: typing.Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(Prober)
-        objects = {n: task.options(scheduling_strategy=self.on(n)).remote(OBJECT_BYTES) for n in names}
-        actors = {
-            n: prober.options(
-                scheduling_strategy=self.on(n), num_gpus=next(x["gpus"] for x in self.nodes if x["name"] == n)
-            ).remote()
-            for n in names
-        }
-        fetches = {n: actors[n].fetch.remote([objects[o] for o in names if o != n]) for n in names}
-        wanted = {x["name"]: x for x in self.nodes}
-        checks = {n: actors[n].verify.remote(wanted[n]["gpus"], wanted[n]["shm_bytes"]) for n in names}
-        prefix = f"{self.asked['cluster_uri']}/readiness"
-        writes = {n: actors[n].write.remote(f"{prefix}/{n}", f"{self.nonce}-{n}") for n in names}
-        for name in self.gather("a task", objects, seconds):
+        objects = {n: task.options(scheduling_strategy=self.on(n)).remote(OBJECT_BYTES) for n in self.ids}
+        for name in self.gather("a task", objects, self.asked["task_seconds"]):
             self.seen[name]["task"] = True
-        say("a task ran on every node" if not self.failures else "tasks failed")
+        return objects
+
+    def actors(self, objects: "dict[str, typing.Any]") -> None:
+        """An actor on each node: fetches all others' objects, verifies the image, writes to shared storage.
+
+        Only once the tasks are done, so that it takes over their worker process instead of starting one more.
+        """
+        seconds = self.asked["task_seconds"]
+        prober: typing.Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(Prober)
+        prefix = f"{self.asked['cluster_uri']}/readiness"
+        fetches, checks, writes = {}, {}, {}
+        for node in self.nodes:
+            name = node["name"]
+            actor = prober.options(scheduling_strategy=self.on(name), num_gpus=node["gpus"]).remote()
+            fetches[name] = actor.fetch.remote([objects[other] for other in self.ids if other != name])
+            checks[name] = actor.verify.remote(node["gpus"], node["shm_bytes"])
+            writes[name] = actor.write.remote(f"{prefix}/{name}", f"{self.nonce}-{name}")
         for name, sizes in self.gather("an object fetch across nodes", fetches, seconds).items():
             self.seen[name]["objects_fetched"] = len(sizes)
             if any(size != OBJECT_BYTES for size in sizes):
                 self.failures.append(f"{name}: an object fetched from another node has the wrong size: {sizes}")
-        say("objects went both ways between all nodes" if not self.failures else "objects failed")
+        if self.failures:
+            return
+        say("objects went both ways between all nodes")
         for name, report in self.gather("an actor with the image's verification", checks, 3 * seconds).items():
-            self.seen[name] |= {"actor": True, "versions": report["versions"], "checks": report["checks"]}
+            self.seen[name].update({"actor": True, "versions": report["versions"], "checks": report["checks"]})
             self.failures += [f"{name}: {c['name']}: {c['detail']}" for c in report["checks"] if not c["ok"]]
-        say("the image is verified on every node" if not self.failures else "verification failed")
-        self.storage(self.gather("a write to shared storage", writes, 2 * seconds), prefix)
-        say("shared storage works on every node" if not self.failures else "storage failed")
+        if self.failures:
+            return
+        say("the image is verified on every node")
+        self.storage(self.gather("a write to shared storage", writes, seconds), prefix)
 
     def storage(self, written: "dict[str, str]", prefix: str) -> None:
         """Every nonce read on the head, whoever wrote it."""
         import fsspec  # noqa: PLC0415 - half a second
 
         for name, echoed in written.items():
-            with fsspec.open(f"{prefix}/{name}", "r") as file:
-                read = file.read()
+            try:
+                with fsspec.open(f"{prefix}/{name}", "r") as file:
+                    read = file.read()
+            except OSError as error:
+                self.failures.append(f"head: what {name} wrote to shared storage cannot be read: {error}")
+                continue
             good = echoed == read == f"{self.nonce}-{name}"
             self.seen[name]["storage"] = good
             if not good:
                 self.failures.append(f"{name}: shared storage gave {read!r} instead of what the node wrote")
+        if not self.failures:
+            say("shared storage works on every node")
 
     def versions_equal(self) -> None:
         """The same versions everywhere."""
@@ -227,8 +238,11 @@ def main() -> None:
     proof = Proof(asked)
     proof.find_nodes()
     if not proof.failures:
-        proof.objects_and_actors()
-        proof.versions_equal()
+        objects = proof.tasks()
+        if not proof.failures:
+            say("a task ran on every node")
+            proof.actors(objects)
+            proof.versions_equal()
     if not proof.failures:
         proof.ages()
     document = proof.save() if not proof.failures else None

@@ -67,9 +67,8 @@ def ensure_image(
     if not facts.image.present:
         _pull(connection, log, image, stall_seconds)
     versions = _versions_inside(connection, log, image)
-    log.add(
-        STEP, changed=True, why=f"image pulled and verified, Ray {versions.get('ray', 'not found')}", started=started
-    )
+    did = "image present" if facts.image.present else "image pulled by digest"
+    log.add(STEP, changed=True, why=f"{did}, holds Ray {versions.get('ray', 'of no version')}", started=started)
     return versions
 
 
