@@ -35,11 +35,13 @@ class Fake:
         metadata: answers by path; a missing one is 404.
         refusals: HTTP codes that the next PUTs get, each with a body.
         broken: how many metadata calls fail with 500 first.
+        late: how many times a path is not there yet.
     """
 
     metadata: dict[str, str]
     refusals: list[int] = field(default_factory=list)
     broken: int = 0
+    late: dict[str, int] = field(default_factory=dict)
     puts: list[dict[str, Any]] = field(default_factory=list)
     objects: dict[str, bytes] = field(default_factory=dict)
     token_problems: list[str] = field(default_factory=list)
@@ -80,7 +82,11 @@ def serve(fake: Fake) -> Iterator[str]:  # noqa: C901 - one handler for two serv
             if self.headers.get("X-aws-ec2-metadata-token") != "the-token":
                 fake.token_problems.append(self.path)
                 return self.answer(401)
-            found = fake.metadata.get(self.path.removeprefix("/latest/"))
+            path = self.path.removeprefix("/latest/")
+            if fake.late.get(path, 0) > 0:
+                fake.late[path] -= 1
+                return self.answer(404)
+            found = fake.metadata.get(path)
             return self.answer(404) if found is None else self.answer(200, found.encode())
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -159,6 +165,11 @@ def node(tmp_path: Path) -> Iterator[Node]:
 OBJECT = f"/{BUCKET}/clusters/{CLUSTER}/host-keys/{ROLE_ID}%3A{INSTANCE}"
 
 
+def arm(moment: str) -> str:
+    unit = "--unit=rayrig-deadline-poweroff"
+    return f"systemd-run {unit} --on-calendar={moment} UTC --timer-property=AccuracySec=1s systemctl poweroff"
+
+
 def test_first_boot_publishes_the_host_key_arms_the_end_and_stills_apt(node: Node) -> None:
     done = node.boot()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -166,7 +177,7 @@ def test_first_boot_publishes_the_host_key_arms_the_end_and_stills_apt(node: Nod
     assert not node.fake.token_problems
     assert node.calls == [
         "systemctl enable --now --no-block rayrig-deadline.timer",
-        "systemd-run --unit=rayrig-deadline-poweroff --on-calendar=2099-01-02 03:04:05 UTC --timer-property=AccuracySec=1s systemctl poweroff",
+        arm("2099-01-02 03:04:05"),
         "systemctl mask --now --no-block apt-daily.timer apt-daily-upgrade.timer",
         "systemctl mask apt-daily.service apt-daily-upgrade.service unattended-upgrades.service",
     ]
@@ -208,11 +219,8 @@ def test_on_aws_the_bucket_is_a_virtual_host_over_tls() -> None:
 
 def test_refusals_and_missing_credentials_are_retried(node: Node) -> None:
     node.fake.refusals = [403, 503]
-    role = node.fake.metadata.pop("meta-data/iam/security-credentials/")
-    timer = threading.Timer(0.4, node.fake.metadata.__setitem__, ("meta-data/iam/security-credentials/", role))
-    timer.start()
+    node.fake.late = {"meta-data/iam/security-credentials/": 1, "meta-data/iam/security-credentials/node-1": 1}
     done = node.boot()
-    timer.join()
     assert done.returncode == 0, done.stdout
     assert "no role yet" in done.stdout
     assert "S3 answered 403: <Error>words of S3</Error>" in done.stdout
@@ -243,7 +251,7 @@ def test_a_moved_deadline_moves_the_timer_and_an_unmoved_one_does_nothing(node: 
     node.boot("watch")
     assert node.calls == [
         "systemctl stop rayrig-deadline-poweroff.timer",
-        "systemd-run --unit=rayrig-deadline-poweroff --on-calendar=2099-01-02 07:00:00 UTC --timer-property=AccuracySec=1s systemctl poweroff",
+        arm("2099-01-02 07:00:00"),
     ]
     assert not node.fake.puts[1:], "the watch publishes nothing"
 
@@ -262,9 +270,7 @@ def test_without_the_metadata_service_the_last_deadline_holds(node: Node) -> Non
     (node.root / "rayrig-deadline-armed").unlink()  # as after a reboot, which clears /run
     node.fake.broken = 10
     node.boot("watch")
-    assert node.calls == [
-        "systemd-run --unit=rayrig-deadline-poweroff --on-calendar=2099-01-02 03:04:05 UTC --timer-property=AccuracySec=1s systemctl poweroff"
-    ]
+    assert node.calls == [arm("2099-01-02 03:04:05")]
 
 
 @pytest.mark.parametrize("tag", [None, "", "tomorrow"])
