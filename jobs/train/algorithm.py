@@ -92,7 +92,7 @@ def build(config: PPOConfig, plan: RunnerPlan) -> Any:  # noqa: ANN401 - RLlib i
             train_batch_size_per_learner=config.batch_size,
             minibatch_size=config.minibatch_size,
             num_epochs=config.epochs,
-            lr=[[0, config.lr], [config.max_env_steps, config.lr_end]] if decays else config.lr,
+            lr=[[0, config.lr], [config.lr_decay_steps, config.lr_end]] if decays else config.lr,
             gamma=config.gamma,
             lambda_=config.gae_lambda,
             clip_param=config.clip,
