@@ -24,9 +24,9 @@ from contract.errors import RayrigError
 from rehearsal.images import node, ray
 from rehearsal.images.cache import KEY_PATTERN, content_key, exclusive, images_dir, tree_parts
 from rehearsal.images.commands import run_with_progress
-from rehearsal.images.docker_root import prepare_docker_root
+from rehearsal.images.docker_root import docker_root_in_preparation
 from rehearsal.images.ray_push import push_base
-from rehearsal.images.registry import REPOSITORY, end_registry, start_registry
+from rehearsal.images.registry import REPOSITORY
 from rehearsal.images.rootfs import Builder, prepare_host
 
 NODE_REPOSITORY = "rayrig-lab/node"
@@ -250,37 +250,25 @@ def _import_node(client: docker.DockerClient, plan: _Plan, say: Say) -> None:
 
 def _store_and_prepare(client: docker.DockerClient, plan: _Plan, say: Say) -> None:
     """Puts the Ray image's base into the registry's store, and lets a node pull it from there."""
-    world_id = f"images-{secrets.token_hex(4)}"
-    gateway = _bridge_gateway(client)
-    try:
-        port = start_registry(
-            client, node_image=plan.node_image, store=plan.registry, addresses=[gateway], world_id=world_id
-        )
-        address = f"{gateway}:{port}"
+    if not plan.base_record.exists():
+        # Another base has other digests: a root that holds an older one is of no use.
+        shutil.rmtree(plan.docker_root, ignore_errors=True)
+    plan.registry.mkdir(exist_ok=True)
+    preparing = docker_root_in_preparation(
+        client,
+        plan.docker_root,
+        node_image=plan.node_image,
+        store=plan.registry,
+        world_id=f"images-{secrets.token_hex(4)}",
+        say=say,
+    )
+    with preparing as prepared:
         if not plan.base_record.exists():
-            digest, image_id = push_base(plan.ray_root, address, say=say)
+            digest, image_id = push_base(plan.ray_root, prepared.registry, say=say)
             draft = plan.base_record.with_suffix(".part")
             draft.write_text(json.dumps({"digest": digest, "image_id": image_id}))
             draft.replace(plan.base_record)
-            shutil.rmtree(plan.docker_root, ignore_errors=True)
-        if not plan.docker_root.exists():
-            digest = json.loads(plan.base_record.read_text())["digest"]
-            prepare_docker_root(
-                client,
-                plan.docker_root,
-                node_image=plan.node_image,
-                reference=f"{address}/{REPOSITORY}@{digest}",
-                world_id=world_id,
-                say=say,
-            )
-    finally:
-        end_registry(client, world_id)
-
-
-def _bridge_gateway(client: docker.DockerClient) -> str:
-    """The host's address on Docker's default network."""
-    settings = client.networks.get("bridge").attrs["IPAM"]["Config"]
-    return str(settings[0]["Gateway"])
+        prepared.pull(REPOSITORY, json.loads(plan.base_record.read_text())["digest"], say=say)
 
 
 def _prune(client: docker.DockerClient, plan: _Plan, say: Say) -> None:

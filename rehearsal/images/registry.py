@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import APIError, NotFound
 
 from contract.errors import RayrigError
 from rehearsal.images.oci import Repository
 
 WORLD_LABEL = "rayrig.rehearsal"
 REPOSITORY = "rayrig"
-_STORE = "/var/lib/rayrig-registry"
+STORE_INSIDE = "/var/lib/rayrig-registry"
+"""Where a container of the node image expects the registry's store."""
+SERVE = "/usr/local/sbin/rayrig-lab-registry"
+"""In the node image: serves the store on each IP:PORT that it is given."""
 _READY_SECONDS = 15.0
 _TRIES = 5
 
@@ -32,11 +34,11 @@ def registry_container_spec(*, node_image: str, store: Path, listen: Sequence[st
     """
     return {
         "image": node_image,
-        "command": ["/usr/local/sbin/rayrig-lab-registry", *listen],
+        "command": [SERVE, *listen],
         "name": f"rayrig-registry-{world_id}",
         "labels": {WORLD_LABEL: world_id},
         "network_mode": "host",
-        "volumes": {str(store): {"bind": _STORE, "mode": "rw"}},
+        "volumes": {str(store): {"bind": STORE_INSIDE, "mode": "rw"}},
         "detach": True,
     }
 
@@ -73,17 +75,6 @@ def start_registry(
     if trouble is None:
         raise AssertionError("at least one try was made")
     raise trouble
-
-
-def end_registry(client: docker.DockerClient, world_id: str) -> None:
-    """Ends a world's registry; content when there is none."""
-    try:
-        client.containers.get(f"rayrig-registry-{world_id}").remove(force=True)
-    except NotFound:
-        return
-    except APIError as error:
-        if error.status_code != 409:  # noqa: PLR2004 - HTTP conflict: its removal is in progress already
-            raise
 
 
 def _free_port(addresses: Sequence[str]) -> int:

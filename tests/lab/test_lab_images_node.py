@@ -13,6 +13,7 @@ from pathlib import Path
 import docker
 import pytest
 from docker.models.containers import Container
+from docker.models.networks import Network
 
 from rehearsal.images import (
     LabImages,
@@ -81,8 +82,18 @@ def client(folder: Path) -> Iterator[docker.DockerClient]:
 
 
 @pytest.fixture(scope="module")
-def gateway(client: docker.DockerClient) -> str:
-    return str(client.networks.get("bridge").attrs["IPAM"]["Config"][0]["Gateway"])
+def network(client: docker.DockerClient) -> Iterator[Network]:
+    network = client.networks.create(WORLD, labels={"rayrig.rehearsal": WORLD})
+    network.reload()
+    yield network
+    for container in network.containers:
+        container.remove(force=True, v=True)
+    network.remove()
+
+
+@pytest.fixture(scope="module")
+def gateway(network: Network) -> str:
+    return str(network.attrs["IPAM"]["Config"][0]["Gateway"])
 
 
 class MetadataHandler(http.server.BaseHTTPRequestHandler):
@@ -123,12 +134,12 @@ def metadata(gateway: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def node(images: LabImages, client: docker.DockerClient, metadata: str, folder: Path) -> Container:
+def node(images: LabImages, client: docker.DockerClient, network: Network, metadata: str, folder: Path) -> Container:
     root = folder / "n1/docker"
     clone_docker_root(images.prepared_docker_root, root)
     labels = {"rayrig.rehearsal": WORLD}
     options = node_run_options(docker_root=root, metadata=metadata)
-    node = client.containers.run(images.node_image, name=f"{WORLD}-n1", labels=labels, **options)
+    node = client.containers.run(images.node_image, name=f"{WORLD}-n1", network=network.name, labels=labels, **options)
     until(lambda: succeeds(node, "test", "-e", "/var/lib/cloud/instance/boot-finished"), seconds=60)
     until(lambda: succeeds(node, "docker", "version"), seconds=60)
     return node
@@ -160,7 +171,7 @@ def test_host_key_is_the_nodes_own_and_only_ed25519_speaks(
     kept = client.containers.run(images.node_image, ["ls", "/etc/ssh"], remove=True).decode()
     assert "ssh_host_" not in kept
     node.reload()
-    address = node.attrs["NetworkSettings"]["IPAddress"]
+    address = node.attrs["NetworkSettings"]["Networks"][WORLD]["IPAddress"]
     with socket.create_connection((address, 22), 5) as connection:
         assert connection.recv(64).startswith(b"SSH-2.0-OpenSSH")
     assert says(node, "sh", "-c", "ls /etc/ssh/ssh_host_*_key") == "/etc/ssh/ssh_host_ed25519_key"
