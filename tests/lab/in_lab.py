@@ -25,8 +25,8 @@ PUBLISH = """#!/bin/sh
 set -eu
 token=$(curl -sf -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token)
 get() { curl -sf -H "X-aws-ec2-metadata-token: $token" "http://169.254.169.254/latest/meta-data/$1"; }
-get "iam/security-credentials/$(get iam/security-credentials/)" >/run/credentials
-field() { python3 -c 'import json, sys; print(json.load(open("/run/credentials"))[sys.argv[1]])' "$1"; }
+get "iam/security-credentials/$(get iam/security-credentials/)" >/run/lab-credentials
+field() { python3 -c 'import json, sys; print(json.load(open("/run/lab-credentials"))[sys.argv[1]])' "$1"; }
 curl -sf --aws-sigv4 aws:amz:REGION:s3 --user "$(field AccessKeyId):$(field SecretAccessKey)" \\
     -H "x-amz-security-token: $(field Token)" -T /etc/ssh/ssh_host_ed25519_key.pub \\
     "ENDPOINT/BUCKET/host-keys/$(get instance-id)"
