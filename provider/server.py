@@ -30,6 +30,7 @@ def serve(arguments: list[str]) -> int:
         The exit code.
     """
     address = next((argument for argument in arguments if not argument.startswith("-")), None)
+    parent = os.getppid()  # before the port is told: the engine may be killed right after
     cancellation = Cancellation()
     ended = threading.Event()
     _quiet_signals(ended)
@@ -40,7 +41,7 @@ def serve(arguments: list[str]) -> int:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)  # which is how the engine learns it
-    _wait_for_the_end(ended)
+    _wait_for_the_end(ended, parent)
     cancellation.tell()
     server.stop(grace=STOP_SECONDS).wait()
     return 0
@@ -55,9 +56,8 @@ def _quiet_signals(ended: threading.Event) -> None:
         signal.signal(number, lambda *_: ended.set())
 
 
-def _wait_for_the_end(ended: threading.Event) -> None:
+def _wait_for_the_end(ended: threading.Event, parent: int) -> None:
     """Until told to end, or until the engine that started us is gone (killed, it tells nobody)."""
-    parent = os.getppid()
     while not ended.wait(PARENT_LOOK_SECONDS):
         if os.getppid() != parent:
             return
