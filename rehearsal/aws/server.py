@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +42,7 @@ class Server:
     request_log: Path | None
     _http: BaseWSGIServer = field(repr=False)
     _thread: threading.Thread = field(repr=False)
-    _undo: list[object] = field(repr=False)
+    _undo: list[Callable[[], None]] = field(repr=False)
 
     def stop(self) -> None:
         """Stops answering and gives moto's own behaviour back; a second call does nothing."""
@@ -49,9 +50,7 @@ class Server:
         self._thread.join(timeout=STOP_SECONDS)
         self._http.server_close()
         while self._undo:
-            undo = self._undo.pop()
-            if callable(undo):
-                undo()
+            self._undo.pop()()
 
     def __enter__(self) -> Self:
         """The server itself."""
@@ -88,7 +87,7 @@ def serve(
     Raises:
         OSError: the address or port cannot be used.
     """
-    undo: list[object] = [_set_account(account_id)]
+    undo = [_set_variables(account_id)]
     front = Front(world_id=world_id, account_id=account_id, region=region, log=RequestLog(request_log))
     if public_cidr is not None:
         undo.append(hand_out(PublicAddresses(public_cidr, front.public_addresses)))
@@ -107,15 +106,17 @@ def serve(
     )
 
 
-def _set_account(account_id: str) -> object:
-    """Makes moto use this account (it reads the variable at every request); returns the way back."""
-    before = os.environ.get("MOTO_ACCOUNT_ID")
-    os.environ["MOTO_ACCOUNT_ID"] = account_id
+def _set_variables(account_id: str) -> Callable[[], None]:
+    """Tells moto its account and to bring no images of its own (it reads both when it works); returns the way back."""
+    wanted = {"MOTO_ACCOUNT_ID": account_id, "MOTO_EC2_LOAD_DEFAULT_AMIS": "false"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
 
     def restore() -> None:
-        if before is None:
-            os.environ.pop("MOTO_ACCOUNT_ID", None)
-        else:
-            os.environ["MOTO_ACCOUNT_ID"] = before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
     return restore

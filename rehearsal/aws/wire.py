@@ -167,6 +167,16 @@ def refusal_answer(call: Call, refusal: AwsRefusal) -> Answer:
     return Answer(status=f"{refusal.status} Refused", headers=headers, body=data)
 
 
+def empty_list_answer(call: Call, element: str) -> Answer:
+    """EC2's answer with nothing in it; `element` is the list's name on the wire."""
+    name = f"{call.action}Response"
+    space = "http://ec2.amazonaws.com/doc/2016-11-15/"
+    data = f'<{name} xmlns="{space}"><requestId>{uuid.uuid4()}</requestId><{element}/></{name}>'.encode()
+    return Answer(
+        status="200 OK", headers=[("Content-Type", "text/xml"), ("Content-Length", str(len(data)))], body=data
+    )
+
+
 def json_answer(value: object, *, status: str = "200 OK") -> Answer:
     """An answer of the rehearsal's own endpoints."""
     data = json.dumps(value).encode()

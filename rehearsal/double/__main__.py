@@ -14,7 +14,8 @@ PARALLEL_REQUESTS = 32
 """Requests worked on at once: each may wait for AWS, none needs a processor meanwhile."""
 MESSAGE_BYTES = 400 * 1024 * 1024
 """Largest message, as Pulumi's own SDKs set it."""
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 20.0
+"""For calls under way to answer, so that the engine learns the id of what they made."""
 
 
 def main() -> int:

@@ -12,8 +12,12 @@ FOLDER = Path(__file__).parent / "replaces"
 Decision = Literal["update", "replace", "none"]
 How = Literal["change", "add", "remove"]
 
-NEWER: Mapping[str, Mapping[How, Decision]] = {"region": {"change": "replace", "add": "replace", "remove": "none"}}
-"""Properties newer than the provider that was asked; source: Terraform AWS provider 6.0, "enhanced region support"."""
+NEWER: Mapping[str, Mapping[How, Decision]] = {
+    "region": {"change": "replace", "add": "replace", "remove": "none"},
+    "forceDestroy": {"change": "update", "add": "update", "remove": "update"},
+}
+"""Properties newer than the provider that was asked; source: documentation of the Terraform AWS provider 6 (region is
+in its guide to enhanced region support; force_destroy of aws_instance only speaks to the provider's delete)."""
 
 
 def file_of(token: str) -> Path:

@@ -113,26 +113,23 @@ def open_session(inputs: Values) -> Session:
     region = config.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:
         raise ConfigError("no AWS region is set", next_step="pulumi config set aws:region eu-west-1")
-    _use_credentials(config)
     return Session(
         endpoints=endpoints,
         account_id=world.account_id,
         region=region,
         default_tags=(config.get("defaultTags") or {}).get("tags", {}),
         max_attempts=1 + int(config.get("maxRetries", DEFAULT_RETRIES)),
+        credentials={name: str(config[key]) for key, name in CREDENTIALS.items() if config.get(key)},
     )
 
 
-def _use_credentials(config: Values) -> None:
-    """Explicit credentials count for the whole plugin process, which serves this provider."""
-    for key, name in (
-        ("accessKey", "AWS_ACCESS_KEY_ID"),
-        ("secretKey", "AWS_SECRET_ACCESS_KEY"),
-        ("token", "AWS_SESSION_TOKEN"),
-        ("profile", "AWS_PROFILE"),
-    ):
-        if config.get(key):
-            os.environ[name] = str(config[key])
+CREDENTIALS = {
+    "accessKey": "aws_access_key_id",
+    "secretKey": "aws_secret_access_key",
+    "token": "aws_session_token",
+    "profile": "profile_name",
+}
+"""The configuration's names of credentials, and boto's."""
 
 
 def ask_marker(url: str) -> World:

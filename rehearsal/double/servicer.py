@@ -62,7 +62,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         return plugin_pb2.PluginInfo(version=VERSION)
 
     def Cancel(self, request: Any, context: Context) -> Any:  # noqa: ANN401, ARG002, N802
-        """Ends soon."""
+        """Ends every wait, so that what is under way answers with what it has, then the process."""
+        with self._lock:
+            if self._session is not None:
+                self._session.cancelled.set()
         self._on_cancel()
         return empty_pb2.Empty()
 

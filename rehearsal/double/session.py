@@ -1,5 +1,6 @@
 """The double's way to AWS: clients to its configured endpoints, errors in AWS's words, bounded waits."""
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -68,6 +69,14 @@ def tolerated(*codes: str, not_found: bool = False) -> Iterator[None]:
             raise
 
 
+@functools.cache
+def boto_session(credentials: tuple[tuple[str, str], ...]) -> Any:  # noqa: ANN401 - boto comes without types
+    """One boto3 session per set of credentials: it reads its service models once, a quarter of a second each."""
+    import boto3  # noqa: PLC0415 - the plugin starts without boto
+
+    return boto3.session.Session(**dict(credentials))
+
+
 class Session:
     """Calls to one account of one rehearsal, in one region.
 
@@ -77,6 +86,7 @@ class Session:
         region: the region of calls.
         default_tags: tags that the provider adds to everything.
         max_attempts: most tries of one call.
+        credentials: boto's names of explicit credentials or profile; empty for the shell's own.
     """
 
     def __init__(
@@ -87,14 +97,17 @@ class Session:
         region: str,
         default_tags: Mapping[str, str],
         max_attempts: int,
+        credentials: Mapping[str, str],
     ) -> None:
         self.account_id = account_id
         self.region = region
         self.default_tags = dict(default_tags)
         self.partition = "aws"
         self.deadline_seconds: float | None = None
+        self.cancelled = threading.Event()
         self._endpoints = dict(endpoints)
         self._max_attempts = max_attempts
+        self._credentials = dict(credentials)
         self._clients: dict[tuple[str, str, int], Any] = {}
         self._lock = threading.Lock()
 
@@ -106,8 +119,9 @@ class Session:
             region=region,
             default_tags=self.default_tags,
             max_attempts=self._max_attempts,
+            credentials=self._credentials,
         )
-        other._clients, other._lock = self._clients, self._lock
+        other._clients, other._lock, other.cancelled = self._clients, self._lock, self.cancelled
         other.deadline_seconds = deadline_seconds
         return other
 
@@ -135,8 +149,7 @@ class Session:
             return self._clients[key]
 
     def _make(self, service: str, attempts: int) -> Any:  # noqa: ANN401 - boto's clients
-        import boto3  # noqa: PLC0415 - half a second that a plugin started for nothing need not spend
-        from botocore.config import Config  # noqa: PLC0415 - as above
+        from botocore.config import Config  # noqa: PLC0415 - the plugin starts without boto
 
         config = Config(
             connect_timeout=CONNECT_SECONDS,
@@ -146,7 +159,7 @@ class Session:
             proxies={},
         )
         with aws_answers(f"cannot use {service}"):
-            return boto3.session.Session().client(
+            return boto_session(tuple(sorted(self._credentials.items()))).client(
                 service, region_name=self.region, endpoint_url=self._endpoints[service], config=config
             )
 
@@ -183,7 +196,7 @@ class Session:
                 return found
             if time.monotonic() >= end:
                 raise CloudError(f"{what}: not there after {limit:.0f} s")
-            time.sleep(POLL_SECONDS)
+            self._pause(what)
 
     def delete_held(self, what: str, delete: Callable[[], object], holders: Callable[[], list[str]]) -> None:
         """Deletes what may still be held for a moment by things that are being ended.
@@ -216,4 +229,8 @@ class Session:
                     ) from failure
             else:
                 return
-            time.sleep(POLL_SECONDS)
+            self._pause(what)
+
+    def _pause(self, what: str) -> None:
+        if self.cancelled.wait(POLL_SECONDS):
+            raise CloudError(f"{what}: the wait was cancelled", next_step="run the same command again")

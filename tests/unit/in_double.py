@@ -14,6 +14,7 @@ import httpx
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from rehearsal.aws.server import Server, serve
+from rehearsal.double import lifecycle
 from rehearsal.double.servicer import Servicer
 from rehearsal.double.values import from_wire, to_wire
 
@@ -50,7 +51,7 @@ def aws(log: Path | None = None, public_cidr: str | None = "198.18.77.0/24") -> 
 
 
 def client(server: Server, service: str):
-    return boto3.session.Session().client(
+    return boto3.client(
         service,
         region_name=REGION,
         endpoint_url=server.url,
@@ -159,8 +160,13 @@ def urn(token: str, name: str) -> str:
     return f"urn:pulumi:unit::double::{token}::{name}"
 
 
+CONFIRM_SECONDS = 0.01
+"""Instead of the third of a second that a person's rehearsal waits before it believes that something is gone."""
+
+
 @contextmanager
 def unconfigured() -> Iterator[Double]:
+    before, lifecycle.CONFIRM_SECONDS = lifecycle.CONFIRM_SECONDS, CONFIRM_SECONDS
     server = grpc.server(ThreadPoolExecutor(8))
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(Servicer(lambda: None), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -170,6 +176,7 @@ def unconfigured() -> Iterator[Double]:
             yield Double(channel)
     finally:
         server.stop(0).wait()
+        lifecycle.CONFIRM_SECONDS = before
 
 
 @contextmanager

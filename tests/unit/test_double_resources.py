@@ -3,6 +3,7 @@
 import base64
 
 import pytest
+from google.protobuf import empty_pb2
 from in_double import POLICY, TRUST, RefusedError, ask, aws, client, double_of, instance_inputs, network
 from pulumi.runtime.proto import provider_pb2
 
@@ -351,3 +352,21 @@ def test_an_existing_resource_can_be_imported(double, net):
     assert imported.state["cidrBlock"] == "10.77.0.0/16"
     inputs = {key: value for key, value in imported.inputs.items() if key != "__defaults"}
     assert changed(double, imported, inputs) == (set(), set())
+
+
+def test_a_new_instance_that_does_not_show_yet_is_waited_for(double, net, server):
+    fault = {"action": "DescribeInstances", "code": "InvalidInstanceID.NotFound", "message": "not yet", "times": 2}
+    ask(server, "/faults", "POST", fault)
+    assert double.create(INSTANCE, instance_inputs(net)).state["instanceState"] == "running"
+
+
+def test_a_cancelled_wait_keeps_the_id_of_what_was_made(net, server):
+    with double_of(server) as cancelled:
+        cancelled.call("Cancel", empty_pb2.Empty())
+        fault = {"action": "DescribeInstances", "code": "InvalidInstanceID.NotFound", "message": "not yet", "times": 9}
+        ask(server, "/faults", "POST", fault)
+        with pytest.raises(RefusedError, match="the wait was cancelled") as caught:
+            cancelled.create(INSTANCE, instance_inputs(net))
+        ask(server, "/faults", "DELETE")
+    details = dict(caught.value.__cause__.trailing_metadata())
+    assert b"ErrorResourceInitFailed" in details["grpc-status-details-bin"]

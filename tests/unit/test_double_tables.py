@@ -70,13 +70,12 @@ def simulated(properties, prefix=""):
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_the_real_provider_answered_for_every_simulated_property(table):
     known = answers(table.pulumi_type)
-    local = {name for name, prop in table.properties.items() if prop.local and prop.default is not None}
     unanswered = {
         name
         for name in simulated(table.properties)
         if known.get(name, {}).get("answer", "unknown") == "unknown" and name not in NEWER
     }
-    assert unanswered <= local
+    assert unanswered == set()
     assert set(table.properties) <= set(known) | set(NEWER)
 
 

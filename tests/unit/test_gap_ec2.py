@@ -236,9 +236,9 @@ def test_faults_refuse_the_calls_that_they_name(server, ec2, net):
 
 
 def test_what_is_not_simulated_says_so(server, ec2):
-    code, text = code_of(ec2.describe_capacity_reservations)
+    code, text = code_of(ec2.get_spot_placement_scores, TargetCapacity=1)
     assert code == "NotSimulated"
-    assert "the rehearsal has no DescribeCapacityReservations" in text
+    assert "the rehearsal has no GetSpotPlacementScores" in text
     code, text = code_of(client(server, "pricing").describe_services)
     assert code == "NotSimulated"
     assert "the rehearsal has no pricing" in text
@@ -264,3 +264,8 @@ def test_changed_user_data_and_options_are_kept_as_sent(ec2, net):
     seen = look(ec2, made)["MetadataOptions"]
     assert seen["HttpPutResponseHopLimit"] == 2
     assert (seen["HttpTokens"], seen["InstanceMetadataTags"]) == ("required", "enabled")
+
+
+def test_what_cannot_be_made_here_lists_as_empty(ec2):
+    assert ec2.describe_capacity_reservations()["CapacityReservations"] == []
+    assert ec2.describe_placement_groups()["PlacementGroups"] == []

@@ -122,9 +122,11 @@ class InstanceHandler:
     def _wait(self, session: Session, instance_id: str, state: str) -> None:
         def seen() -> bool | None:
             instance = self._describe(session, instance_id)
-            now = instance["State"]["Name"] if instance else "terminated"
+            if instance is None:  # AWS may not show a new instance for a moment
+                return True if state in ENDED else None
+            now = instance["State"]["Name"]
             if now in ENDED and state not in ENDED:
-                reason = (instance or {}).get("StateReason", {}).get("Message", "no reason given")
+                reason = instance.get("StateReason", {}).get("Message", "no reason given")
                 raise CloudError(f"instance {instance_id} ended while it should become {state}", why=reason)
             return True if now == state else None
 
