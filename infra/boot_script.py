@@ -145,6 +145,8 @@ def signed_put(key: str, body: bytes, role: dict[str, str], now: dt.datetime) ->
     headers["authorization"] = (
         f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={signed}, Signature={signature}"
     )
+    # Unset, urllib would call it a form, and a server may then look for fields in it instead of a body.
+    headers["content-type"] = "text/plain"
     return urllib.request.Request(f"{scheme}://{host}{path}", data=body, method="PUT", headers=headers)  # noqa: S310
 
 
