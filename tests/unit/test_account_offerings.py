@@ -1,6 +1,5 @@
 from typing import Any
 
-import boto3
 import pytest
 from botocore.stub import Stubber
 from in_moto import REGION, in_moto
@@ -15,7 +14,7 @@ GIB = 1024**3
 
 
 def client(service: str) -> Any:
-    return boto3.session.Session(aws_access_key_id="x", aws_secret_access_key="x").client(service, region_name=REGION)
+    return clients.session().client(service, region_name=REGION, aws_access_key_id="x", aws_secret_access_key="x")
 
 
 def test_hardware_of_a_cpu_and_a_gpu_type(monkeypatch: pytest.MonkeyPatch) -> None:

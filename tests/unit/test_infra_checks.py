@@ -4,7 +4,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import boto3
 import grpc
 import pulumi
 import pytest
