@@ -118,9 +118,7 @@ def test_without_credentials_it_ends_readably(shell: Shell, monkeypatch: pytest.
 class Parameters:
     """An SSM client whose public parameters moto lacks."""
 
-    meta = (
-        boto3.session.Session(aws_access_key_id="x", aws_secret_access_key="x").client("ssm", region_name=REGION).meta
-    )
+    meta = clients.session().client("ssm", region_name=REGION).meta
 
     def get_parameter(self, Name: str) -> dict[str, Any]:  # noqa: N803 - boto's name
         return {"Parameter": {"Value": "ami-gpu" if "deeplearning" in Name else "ami-cpu"}}
