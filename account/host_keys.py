@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,11 @@ KEY_TYPES = frozenset({"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp38
 MAX_KEY_BYTES = 2048
 """A 4096-bit RSA key with a comment takes some 760 bytes; more is no host key."""
 INSTANCE_LOOK_SECONDS = 5.0
-CONSOLE_LINES = 5
+REPORT_SECONDS = 5
+"""How often the time waited is told."""
+CONSOLE_LINES = 3
+CONSOLE_LINE_CHARACTERS = 160
+_TELLING_LINE = re.compile(r"rayrig|cloud-init|user.?data|traceback|error|fail", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +108,7 @@ def wait_for_host_key(
                     why=facts.reason or "EC2 gives no reason",
                     next_step="pulumi up again replaces an ended instance; a stopped one has to be started or ended",
                 )
-        report(f"first boot: waiting for its host key ({waited:.0f} s)")
+        report(f"first boot: waiting for its host key ({waited - waited % REPORT_SECONDS:.0f} s)")
     raise _never_published(ec2, publisher, facts, patience.deadline_seconds)
 
 
@@ -151,14 +156,15 @@ def _never_published(
 
 
 def _console(ec2: Any, publisher: Publisher) -> str:  # noqa: ANN401 - a boto client
-    """The console's last lines where they can be had; a hint only, so a refusal is no failure."""
+    """What the console says of the first boot, where it can be had; a hint only, so a refusal is no failure."""
     try:
         with aws_errors("cannot read the console", where=publisher.instance_id):
             output = ec2.get_console_output(InstanceId=publisher.instance_id).get("Output") or ""
     except AwsError:
         return ""
-    lines = [line.strip() for line in output.splitlines() if line.strip()][-CONSOLE_LINES:]
-    return f"; its console ends: {' | '.join(lines)}" if lines else ""
+    lines = ["".join(filter(str.isprintable, line)).strip() for line in output.splitlines()]
+    telling = [line[:CONSOLE_LINE_CHARACTERS] for line in lines if _TELLING_LINE.search(line)][-CONSOLE_LINES:]
+    return f"; its console says: {' | '.join(telling)}" if telling else ""
 
 
 def _where(publisher: Publisher) -> str:

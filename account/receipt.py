@@ -21,6 +21,8 @@ from contract.resources import ClusterOutputs, Home
 
 CLEAN_ROUNDS = 2
 """Listings in a row that must show nothing: one may be behind the truth."""
+REPORT_SECONDS = 5
+"""How often the time waited is told."""
 SHOWN_LEFTOVERS = 12
 SECONDS_PER_HOUR = 3600
 
@@ -102,7 +104,7 @@ def settle(list_now: Callable[[], Listing], *, patience: Patience, report: Calla
         if clean == CLEAN_ROUNDS:
             break
         if listing.found:
-            report(f"waiting for {_names(listing)} to go ({waited:.0f} s)")
+            report(f"waiting for {_names(listing)} to go ({waited - waited % REPORT_SECONDS:.0f} s)")
     return listing
 
 

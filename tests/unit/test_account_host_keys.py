@@ -5,6 +5,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from botocore.stub import Stubber
 from in_moto import ANY_IMAGE, REGION, aws_client, in_moto
 
 from account.host_keys import Publisher, parse_host_key, wait_for_host_key
@@ -110,3 +111,15 @@ def test_a_published_thing_that_is_no_key_is_refused(aws) -> None:
     s3.put_object(Bucket="results", Key=publisher.key, Body=b"hello")
     with pytest.raises(UnreachableError, match="not an SSH host key"):
         wait_for_host_key(s3, ec2, publisher, patience=Clock().patience(60), report=lambda _: None)
+
+
+def test_only_telling_lines_of_the_console_are_shown(aws) -> None:
+    s3, ec2, publisher = aws
+    lines = ["NX protection: active", "\x1b[0mcloud-init[12]: rayrig: S3 answers 403 AccessDenied", "login:"]
+    with Stubber(ec2) as stub:
+        stub.add_response("describe_instances", {"Reservations": []})
+        stub.add_response("get_console_output", {"Output": "\n".join(lines)})
+        with pytest.raises(UnreachableError) as caught:
+            wait_for_host_key(s3, ec2, publisher, patience=Clock().patience(2), report=lambda _: None)
+    assert "its console says: [0mcloud-init[12]: rayrig: S3 answers 403 AccessDenied. Next:" in str(caught.value)
+    assert "EC2 does not know the instance" in str(caught.value)
