@@ -5,9 +5,12 @@ install -d -o ray -g ray /opt/rayrig
 site=/opt/ray/lib/python3.13/site-packages
 debian=/usr/lib/python3/dist-packages
 rm -rf "$site/ray/jars" "$site/ray/llm" "$site/pyarrow/include" "$site/pyarrow/src" "$debian/pip" \
-    "$debian/torch/test" "$debian/hypothesis" "$site"/pyarrow/libarrow_flight* "$site"/pyarrow/_flight* "$site"/ray/rllib/examples/envs/*/assets
+    "$debian/torch/test" "$debian/torch/include" "$debian/hypothesis" "$debian/numpy" "$site"/pyarrow/libarrow_flight* "$site"/pyarrow/_flight* "$site"/ray/rllib/examples/envs/*/assets
 find "$site/ray/dashboard" -name '*.map' -delete
 find "$site" "$debian" -type d -name tests -prune -exec rm -rf {} +
+# Every file is linked for every node: of the 400 services that botocore describes, the image calls these.
+find "$site/botocore/data" -mindepth 1 -maxdepth 1 -type d \
+    ! -name s3 ! -name sts ! -name sso ! -name sso-oidc ! -name ssm ! -name ec2 -exec rm -rf {} +
 # Wheels hold the same library under two names; one file serves both.
 for library in "$site"/pyarrow/*.so.*00; do
     whole=$(echo "$library".*)
