@@ -3,6 +3,7 @@
 import re
 import shutil
 from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.types import EndpointConfig, Mount
 
+from contract.errors import RayrigError
 from rehearsal.images import clone_docker_root, node_run_options
 from rehearsal.nodes.decisions import Machine
 from rehearsal.nodes.instances import Instance
@@ -33,6 +35,7 @@ class NodeContainers:
         *,
         world_id: str,
         network: str,
+        cidr: str,
         image: str,
         prepared_root: Path,
         folder: Path,
@@ -40,6 +43,7 @@ class NodeContainers:
         self._client = client
         self._world_id = world_id
         self._network = network
+        self._cidr = IPv4Network(cidr)
         self._image = image
         self._prepared_root = prepared_root
         self._folder = folder
@@ -61,9 +65,14 @@ class NodeContainers:
         """Makes and boots a node; leaves nothing when that fails.
 
         Raises:
-            DockerException: Docker refused (an address outside the lab's network, say).
-            RayrigError: its Docker root could not be made.
+            DockerException: Docker refused.
+            RayrigError: its address is outside the lab's network, or its Docker root could not be made.
         """
+        if IPv4Address(instance.private_ip) not in self._cidr:
+            raise RayrigError(
+                f"the private address {instance.private_ip} is outside the lab's network {self._cidr}",
+                next_step=f"give the VPC that block: pulumi config set vpcCidr {self._cidr}",
+            )
         try:
             docker_root = self._folder / instance.instance_id / "docker"
             clone_docker_root(self._prepared_root, docker_root)

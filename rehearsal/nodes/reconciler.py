@@ -24,6 +24,8 @@ LOOK_SECONDS = 0.7
 """How often moto and Docker are asked when nothing is known to have changed: a node may have ended by itself."""
 RETRY_SECONDS = 1.0
 """How long a node whose last action failed is left alone."""
+STILL_SECONDS = 1.5
+"""How long a machine must have stood still to count as powered off: `docker restart` passes through the same state."""
 PARALLEL_ACTIONS = 16
 FAILURES = (BotoCoreError, ClientError, DockerException, RequestException, RayrigError, OSError)
 """How moto, Docker and the disk fail; anything else is a bug and ends the reconciler, which the status then says."""
@@ -52,6 +54,7 @@ class _Node:
     state: str = ""
     problem: str | None = None
     retry_at: float = 0.0
+    still_since: float | None = None
 
     def is_busy(self) -> bool:
         """Whether something is being done to it; what went wrong unforeseen is raised here, once."""
@@ -174,6 +177,11 @@ class Reconciler:
             node.stopped_by_cloud = True
         action = decide(instance, machine, stopped_by_cloud=node.stopped_by_cloud, reboot=node.reboot)
         self._show(sight.instance_id, node, _state(action, instance, machine))
+        if action is not Action.REPORT_POWER_OFF:
+            node.still_since = None
+        elif node.still_since is None or time.monotonic() - node.still_since < STILL_SECONDS:
+            node.still_since = node.still_since or time.monotonic()
+            return
         if action is None and machine and machine.running and instance and node.rules != sight.rules:
             action = Action.ENFORCE
         if action is not None:

@@ -59,6 +59,7 @@ def open_lab(place: Places, plan: Plan, made_of: LabParts, board: Board, parts: 
             client,
             world_id=plan.world_id,
             network=network.name,
+            cidr=str(network.private),
             image=made_of.node_image,
             prepared_root=made_of.prepared_docker_root,
             folder=nodes_dir(plan.world_id),
