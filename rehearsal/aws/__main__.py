@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--world", default=f"w{secrets.token_hex(4)}", help="name of the world")
     parser.add_argument("--public-cidr", default=None, help="block of the instances' public addresses")
     parser.add_argument("--request-log", type=Path, default=None, help="file for one JSON line per request")
+    parser.add_argument("--weigh-policies", action="store_true", help="hold roles to their policies")
     options = parser.parse_args()
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -32,6 +33,7 @@ def main() -> int:
         region=options.region,
         public_cidr=options.public_cidr,
         request_log=options.request_log,
+        weigh_policies=options.weigh_policies,
     ) as server:
         print(json.dumps({"endpointUrl": server.url, "accountId": server.account_id}), flush=True)
         ended.wait()

@@ -14,7 +14,9 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from rehearsal.aws import dependencies, groups, identity, launches, lifecycle
 from rehearsal.aws.faults import Faults
 from rehearsal.aws.images import publish_images
+from rehearsal.aws.permissions import Asked, check_permissions
 from rehearsal.aws.request_log import RequestLog
+from rehearsal.aws.s3_actions import needed
 from rehearsal.aws.wire import (
     UNREAD_SERVICES,
     Answer,
@@ -70,12 +72,13 @@ class Front:
     Calls other than S3's pass one at a time: moto's tables are not made for threads, and each takes milliseconds.
     """
 
-    def __init__(self, *, world_id: str, account_id: str, region: str, log: RequestLog) -> None:
+    def __init__(self, *, world_id: str, account_id: str, region: str, log: RequestLog, weigh_policies: bool) -> None:
         self.world = {"worldId": world_id, "accountId": account_id, "region": region}
         self.faults = Faults()
         self._account_id = account_id
         self._region = region
         self._log = log
+        self._weigh_policies = weigh_policies
         self._moto: Any = DomainDispatcherApplication(create_backend_app)
         self._lock = threading.RLock()
         self._published: set[str] = set()
@@ -87,11 +90,20 @@ class Front:
         call = read_call(environ, default_region=self._region)
         try:
             self.faults.strike(call)
+            self._check_permissions(call, environ)
             answer = self._pass_on(call, environ)
         except AwsRefusal as refusal:
             answer = refusal_answer(call, refusal)
         self._log.add(call, status=answer.code, error_code=answer.error_code())
         return answer.send(start_response)
+
+    def _check_permissions(self, call: Call, environ: Environ) -> None:
+        if not self._weigh_policies:
+            return
+        if call.service == "s3":
+            check_permissions(call, self._account_id, needed(call, environ))
+        else:
+            check_permissions(call, self._account_id, [Asked(action=f"{call.service}:{call.action}")])
 
     def _pass_on(self, call: Call, environ: Environ) -> Answer:
         if call.service in UNREAD_SERVICES:

@@ -72,6 +72,7 @@ def serve(
     region: str,
     public_cidr: str | None,
     request_log: Path | None = None,
+    weigh_policies: bool = False,
 ) -> Server:
     """Starts moto with the gap fillers; returns when it answers. One at a time in a process.
 
@@ -83,12 +84,14 @@ def serve(
         region: region of calls that name none.
         public_cidr: block of the instances' public addresses; None leaves moto's random ones.
         request_log: where to append one JSON line per request; None keeps no log.
+        weigh_policies: whether calls with a role's credentials are held to the role's policies, as AWS does.
 
     Raises:
         OSError: the address or port cannot be used.
     """
     undo = [_set_variables(account_id)]
-    front = Front(world_id=world_id, account_id=account_id, region=region, log=RequestLog(request_log))
+    log = RequestLog(request_log)
+    front = Front(world_id=world_id, account_id=account_id, region=region, log=log, weigh_policies=weigh_policies)
     if public_cidr is not None:
         undo.append(hand_out(PublicAddresses(public_cidr, front.public_addresses)))
     http = make_server(host, port, front, threaded=True, request_handler=_QuietHandler)

@@ -35,7 +35,7 @@ POLICY = json.dumps(
 
 
 @contextmanager
-def aws(log: Path | None = None, public_cidr: str | None = "198.18.77.0/24") -> Iterator[Server]:
+def aws(log: Path | None = None, *, weigh_policies: bool = False) -> Iterator[Server]:
     """An AWS of its own account."""
     account = f"0000{secrets.randbelow(10**8):08d}"
     with serve(
@@ -44,8 +44,9 @@ def aws(log: Path | None = None, public_cidr: str | None = "198.18.77.0/24") -> 
         world_id="unit",
         account_id=account,
         region=REGION,
-        public_cidr=public_cidr,
+        public_cidr="198.18.77.0/24",
         request_log=log,
+        weigh_policies=weigh_policies,
     ) as server:
         yield server
 
