@@ -11,7 +11,7 @@ from contract.names import host_key_object
 from infra.identity import node_policy
 from rehearsal.aws.permissions import Asked, allowed
 
-CLUSTER, RUNS, BUCKET = "c1", "runs/dev/", "results"
+CLUSTER, RUNS, BUCKET = "c1", "runs/dev/", "results-of-nodes"
 
 
 @pytest.fixture(scope="module")
