@@ -6,7 +6,7 @@ they hold for host processes and containers alike, and neither Docker's chains n
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 
 from rehearsal.nodes.instances import Instance, Rule, SecurityGroup
 
@@ -41,6 +41,15 @@ class Surroundings:
     """Where cloud-init asks, at METADATA_ADDRESS and BOOT_METADATA_PORT."""
     aws: tuple[Service, ...]
     """Endpoint and registry: reached under a rule that lets HTTPS out to their address."""
+    resolvers: tuple[str, ...] = ()
+    """The host's name servers, in the place of Amazon's: no security group filters what is asked of them."""
+
+
+def host_resolvers(resolv_conf: str) -> tuple[str, ...]:
+    """IPv4 name servers in the text of a resolv.conf that nodes reach over the network; loopback ones they do not."""
+    words = [line.split() for line in resolv_conf.splitlines()]
+    given = [w[1] for w in words if len(w) > 1 and w[0] == "nameserver" and ":" not in w[1]]
+    return tuple(address for address in given if not IPv4Address(address).is_loopback)
 
 
 def members_of(instances: Iterable[Instance]) -> dict[str, tuple[str, ...]]:
@@ -73,6 +82,7 @@ def node_rules(
         f"-A {OUT} {established}",
         _accept_service(around.metadata),
         _accept_service(around.boot_metadata),
+        *(f"-A {OUT} -d {r}/32 -p {p} --dport 53 -j ACCEPT" for r in around.resolvers for p in ("udp", "tcp")),
         *egress,
         f"-A {OUT} -j DROP",
         "COMMIT",

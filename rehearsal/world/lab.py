@@ -3,6 +3,7 @@
 import logging
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import docker
@@ -12,7 +13,7 @@ from rehearsal.metadata.server import MetadataServer
 from rehearsal.metadata.source import Source
 from rehearsal.nodes.changes import RequestWatch
 from rehearsal.nodes.containers import NodeContainers
-from rehearsal.nodes.firewall import Service, Surroundings
+from rehearsal.nodes.firewall import Service, Surroundings, host_resolvers
 from rehearsal.nodes.instances import Cloud
 from rehearsal.nodes.reconciler import Reconciler
 from rehearsal.world.aws import open_aws, report_power_off
@@ -70,6 +71,7 @@ def open_lab(place: Places, plan: Plan, made_of: LabParts, board: Board, parts: 
             metadata=Service(address=network.bridge_address, port=metadata.port),
             boot_metadata=Service(address=network.bridge_address, port=metadata.boot_port),
             aws=(_service(server.url), _service(f"http://{pull}")),
+            resolvers=_resolvers(),
         ),
         power_off=partial(report_power_off, server.url),
         changed=board.write,
@@ -78,6 +80,14 @@ def open_lab(place: Places, plan: Plan, made_of: LabParts, board: Board, parts: 
     reconciler.start()
     parts.callback(reconciler.stop)
     return server.url, _record(network, push, pull, image)
+
+
+def _resolvers() -> tuple[str, ...]:
+    """Whom Docker's resolver asks on behalf of the nodes: the host's servers, or those behind systemd's stub."""
+    for path in (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf")):
+        if path.is_file() and (found := host_resolvers(path.read_text(encoding="utf-8"))):
+            return found
+    return ()
 
 
 def _record(network: LabNetwork, push: str, pull: str, image: str) -> Lab:

@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from rehearsal.nodes.firewall import Service, Surroundings, members_of, node_rules
+from rehearsal.nodes.firewall import Service, Surroundings, host_resolvers, members_of, node_rules
 from rehearsal.nodes.instances import Instance, Rule, SecurityGroup
 
 AROUND = Surroundings(
@@ -117,3 +119,16 @@ def test_the_text_is_the_same_whatever_the_order_of_members_and_holds_each_rule_
     two = node_rules(instance(4), group(ingress=(rule, rule)), members_of([instance(5), instance(4)]), AROUND)
     assert one == two
     assert len(chain(one, "RIG-IN")) == len(set(chain(one, "RIG-IN"))) == 5
+
+
+def test_name_servers_are_asked_past_every_group():
+    text = node_rules(instance(4), group(), {}, replace(AROUND, resolvers=("192.0.2.53",)))
+    assert [line for line in chain(text, "RIG-OUT") if "--dport 53" in line] == [
+        "-d 192.0.2.53/32 -p udp --dport 53 -j ACCEPT",
+        "-d 192.0.2.53/32 -p tcp --dport 53 -j ACCEPT",
+    ]
+
+
+def test_loopback_and_ipv6_name_servers_are_not_reached_over_the_network():
+    text = "search lan\nnameserver 127.0.0.53\nnameserver fe80::1\nnameserver 192.0.2.53 # first\noptions edns0\n"
+    assert host_resolvers(text) == ("192.0.2.53",)
