@@ -3,6 +3,7 @@
 Each blocks, has a deadline on everything that waits, reports as it goes, and changes nothing the second time.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -45,6 +46,7 @@ SSH_SECONDS = 60.0
 """A node that published its host key has booted: its SSH server is there or about to start."""
 LEAVING_SSH_SECONDS = 8.0
 """A node that is being removed may be dead already."""
+CLOCK_SKEW_SECONDS = 60
 COMPARED_VERSIONS = ("ray", "python", "torch", "cuda")
 """Ray compares itself and Python to the patch level when a node joins; torch must match for jobs."""
 
@@ -208,6 +210,9 @@ def _ensure_base(connection: Connection, node: Node, image: str, log: NodeLog) -
     """Docker, GPUs and image; facts and the versions inside the image."""
     with log.timed("facts"):
         facts = read_facts(connection, image=image)
+    skew_seconds = facts.system.clock_unix_seconds - time.time()
+    if abs(skew_seconds) > CLOCK_SKEW_SECONDS:
+        log.say("facts", f"the node's clock is {skew_seconds:+.0f} s off; AWS refuses requests that are 900 s off")
     if facts.gpus.any or node.gpu_count:
         check_gpus(log, facts, expected=node.gpu_count)
     with log.guarded(DOCKER):

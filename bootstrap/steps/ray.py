@@ -86,6 +86,8 @@ def ensure_container(
     if found is not None and found.running and wanted.matches(found.spec, any_cpus=any_cpus):
         log.add(step, changed=False, why="the Ray container runs as wanted", started=started)
         return False
+    if found is None:
+        _check_ports_free(log, step, spec.ports, facts)
     _replace(connection, log, step, wanted)
     if found is None:
         why = "Ray container started"
@@ -95,6 +97,20 @@ def ensure_container(
         why = f"Ray container replaced: it was {found.status} (exit code {found.exit_code})"
     log.add(step, changed=True, why=why, started=started)
     return True
+
+
+def _check_ports_free(log: NodeLog, step: str, ports: Ports, facts: NodeFacts) -> None:
+    """Ray would start, then fail half way or share a port with a stranger."""
+    pinned = {name: port for name, port in ports.model_dump(by_alias=False).items() if not name.endswith("_worker")}
+    taken = [f"{port} ({name})" for name, port in pinned.items() if port in facts.system.listening_ports]
+    if taken:
+        raise step_error(
+            log.node,
+            step,
+            f"another program listens on Ray's ports: {', '.join(taken)}",
+            why="a node runs one Ray, ours",
+            next_step="sudo ss --listening --tcp --processes, on the node",
+        )
 
 
 def _replace(connection: Connection, log: NodeLog, step: str, wanted: RayContainer) -> None:

@@ -1,19 +1,22 @@
 """What the steps plan from facts, and what a person reads when facts do not fit."""
 
 import socket
+from datetime import UTC, datetime
 
 import pytest
-from bootstrap_samples import HOME, IMAGE, facts, gpu_facts, node
+from bootstrap_samples import HOME, IMAGE, facts, gpu_facts, node, ray_spec
 
 from bootstrap.converge import _compare_versions, _leaving, _parallel, _Visit
 from bootstrap.facts import TokenFacts, image_paths, parse_facts
 from bootstrap.progress import NodeLog
 from bootstrap.readiness import ProofInputs, open_from_outside, port_plan
+from bootstrap.repair import fleet_inputs
 from bootstrap.steps import docker, nvidia_toolkit
 from bootstrap.steps.nvidia_toolkit import PACKAGES, check_gpus, install_commands
+from bootstrap.steps.ray import ensure_container
 from bootstrap.steps.token import fingerprint, is_safe
 from contract.errors import ConfigError, StepError
-from contract.inventory import HealthCheck, Ports, Storage
+from contract.inventory import Access, HealthCheck, Image, Inventory, Ports, Storage
 from contract.resources import RayFleetInputs
 
 TOOLKIT = dict.fromkeys(PACKAGES, "1.18.0-1")
@@ -202,3 +205,34 @@ def test_a_ray_port_open_from_outside_is_found():
         assert len(found) == 1
         assert "head: port" in found[0]
         assert open_from_outside([node("head")], ports) == []
+
+
+def test_a_strangers_program_on_rays_ports_is_named_before_anything_starts():
+    taken = facts(system__listening_ports=[22, 8265])
+    with pytest.raises(StepError, match=r"8265 \(dashboard\)"):
+        ensure_container(None, log(), step="ray_worker", node=node(), spec=ray_spec(), facts=taken, cpu_count=2)
+
+
+def test_a_node_without_its_address_is_refused():
+    with pytest.raises(StepError, match=r"does not have its address 10\.9\.9\.9"):
+        ensure_container(
+            None, log(), step="ray_worker", node=node(ip="10.9.9.9"), spec=ray_spec(), facts=facts(), cpu_count=2
+        )
+
+
+def test_an_inventory_is_enough_to_repair():
+    wanted = fleet(node("worker-1"))
+    inventory = Inventory(
+        cluster_id=wanted.cluster_id,
+        stack="s",
+        account_id=wanted.home.account_id,
+        region=wanted.home.region,
+        availability_zone="eu-west-1a",
+        endpoint=wanted.home.endpoint,
+        nodes=(wanted.head, *wanted.workers),
+        access=Access(user="ubuntu"),
+        image=Image(reference=wanted.image),
+        storage=wanted.storage,
+        deadline=datetime(2030, 1, 1, tzinfo=UTC),
+    )
+    assert fleet_inputs(inventory) == wanted
