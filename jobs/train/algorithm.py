@@ -1,5 +1,6 @@
 """The one place where RLlib's configuration is built and its result keys are read."""
 
+import hashlib
 import logging
 import math
 import os
@@ -13,6 +14,7 @@ from ray.rllib.algorithms.ppo import PPOConfig as RLlibPPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
 
+from contract.errors import JobError
 from contract.names import WORKER_RESOURCE
 from jobs.train import environment
 from jobs.train.config import PPOConfig
@@ -111,6 +113,37 @@ def build(config: PPOConfig, plan: RunnerPlan) -> Any:  # noqa: ANN401 - RLlib i
         .debugging(seed=config.seed, log_level="ERROR")
     )
     return algorithm_config.build_algo()
+
+
+def push_weights(algorithm: Any) -> None:  # noqa: ANN401 - RLlib is untyped here
+    """Gives every runner the learner's weights and proves that it has them.
+
+    RLlib 2.60 sends weights without waiting and drops them silently while an earlier request to the runner is under
+    way (`max_requests_in_flight_per_env_runner`): after a restore, runners then sample with their initial weights.
+
+    Raises:
+        JobError: a runner does not have them.
+    """
+    local = algorithm.get_module()
+    local.set_state(algorithm.learner_group.get_weights()["default_policy"])
+    state, expected = local.get_state(), _fingerprint(local)
+
+    def take(runner: Any) -> str:  # noqa: ANN401 - RLlib is untyped here
+        runner.module.set_state(state)
+        return _fingerprint(runner.module)
+
+    runners = algorithm.env_runner_group.foreach_env_runner(
+        take, local_env_runner=False, timeout_seconds=SAMPLE_TIMEOUT_SECONDS
+    )
+    if any(found != expected for found in runners):
+        raise JobError("an environment runner did not take the learner's weights")
+
+
+def _fingerprint(module: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, values in sorted(module.state_dict().items()):
+        digest.update(name.encode() + values.cpu().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def set_threads(threads: int) -> ProcessThreads:

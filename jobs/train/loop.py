@@ -115,6 +115,7 @@ class Training:
                 trainer.restore_from_path(str(directory))
                 self.progress = Progress.from_record(record)
                 say(f"resumed at iteration {record.iteration}, {record.env_steps} steps")
+            rllib.push_weights(trainer)
             return self._loop(trainer)
         finally:
             trainer.stop()
