@@ -26,7 +26,7 @@ from rehearsal.images.cache import KEY_PATTERN, content_key, exclusive, images_d
 from rehearsal.images.commands import run_with_progress
 from rehearsal.images.docker_root import docker_root_in_preparation
 from rehearsal.images.ray_push import push_base
-from rehearsal.images.registry import REPOSITORY
+from rehearsal.images.registry import REPOSITORY, WORLD_LABEL
 from rehearsal.images.rootfs import Builder, prepare_host
 
 NODE_REPOSITORY = "rayrig-lab/node"
@@ -272,7 +272,9 @@ def _store_and_prepare(client: docker.DockerClient, plan: _Plan, say: Say) -> No
 
 
 def _prune(client: docker.DockerClient, plan: _Plan, say: Say) -> None:
-    """Removes old versions of what was just built, the least recently used first."""
+    """Removes old versions of what was just built, the least recently used first; not while a world may use them."""
+    if client.api.containers(all=True, filters={"label": WORLD_LABEL}):
+        return
     folder = images_dir()
     for pattern in ("node-*.tar.gz", "ray-root-*", "registry-*", "docker-root-*"):
         found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)

@@ -18,6 +18,7 @@ from rehearsal.images.registry import REPOSITORY, SERVE, STORE_INSIDE, WORLD_LAB
 
 _READY_SECONDS = 60.0
 _PULL_SECONDS = 300.0
+_SETTLE_SECONDS = 300.0
 _STOP_SECONDS = 40
 _CLONE_SECONDS = 120.0
 _PORT = 5000
@@ -49,12 +50,9 @@ class PreparingNode:
         self.container.exec_run(["sh", "-c", pull], detach=True)
         label = "prepared Docker root: the node pulls the Ray image's base"
         _until(self.container, ["test", "-s", "/run/pull.code"], label, _PULL_SECONDS, say)
-        output = self.container.exec_run(["cat", "/run/pull.code", "/run/pull.log"]).output
-        if not isinstance(output, bytes):
-            raise AssertionError("not asked for as a stream")
-        code, _, said = output.decode(errors="replace").partition("\n")
+        code, _, said = _output(self.container, ["cat", "/run/pull.code", "/run/pull.log"]).partition("\n")
         if code != "0":
-            raise RayrigError("The node could not pull the Ray image's base", where=reference, why=said.strip())
+            raise RayrigError("The node could not pull the Ray image's base", where=reference, why=said)
 
 
 @contextmanager
@@ -100,11 +98,21 @@ def docker_root_in_preparation(
         registry = f"{next(iter(networks))['IPAddress']}:{_PORT}"
         Repository(registry=registry, name=REPOSITORY).wait_ready(_READY_SECONDS)
         yield PreparingNode(container=container, registry=registry)
-        container.exec_run(["systemctl", "stop", "docker.socket", "docker.service", "containerd.service"])
+        stop = "systemctl stop docker.socket docker.service containerd.service; sync; touch /run/settled"
+        container.exec_run(["sh", "-c", stop], detach=True)
+        _until(
+            container, ["test", "-e", "/run/settled"], "prepared Docker root: on its way to disk", _SETTLE_SECONDS, say
+        )
         container.stop(timeout=_STOP_SECONDS)
     finally:
         container.remove(force=True, v=True)
     draft.replace(target)
+
+
+def _output(container: Container, argv: list[str]) -> str:
+    """What a command in a container says."""
+    output = container.exec_run(argv).output
+    return output.decode(errors="replace").strip() if isinstance(output, bytes) else ""
 
 
 def _until(
@@ -115,7 +123,12 @@ def _until(
     while container.exec_run(argv).exit_code != 0:
         now = time.monotonic()
         if now - start > timeout_seconds:
-            raise RayrigError(f"{label}: not within {timeout_seconds:.0f} s", where=str(container.name))
+            said = _output(container, ["journalctl", "-u", "docker", "-n", "6", "--no-pager", "-o", "cat"])
+            raise RayrigError(
+                f"{label}: not within {timeout_seconds:.0f} s",
+                where=str(container.name),
+                why=f"the node's Docker: {said}",
+            )
         if now - notice >= _NOTICE_SECONDS:
             say(f"{label} ({now - start:.0f} s)")
             notice = now
