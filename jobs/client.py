@@ -132,7 +132,10 @@ class JobClient:
         with _answers("cannot list the nodes"):
             answer = self._ray._do_request("GET", "/api/v0/nodes?detail=true&limit=10000")
             answer.raise_for_status()
-            found = answer.json()["data"]["result"]["result"]
+            body = answer.json()
+        found = ((body.get("data") or {}).get("result") or {}).get("result")
+        if not isinstance(found, list):
+            raise JobError("cannot list the nodes", why=str(body.get("msg")))
         return [
             RayNode(
                 address=str(node["node_ip"]),

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -19,6 +19,8 @@ DRAIN_SECONDS = 5.0
 """How long the log may still come after the job's end before the rest is fetched at once."""
 LOST_SECONDS = 120.0
 """A head restarts in under a minute; one that is silent for longer is taken for lost."""
+NODES_SECONDS = 10.0
+"""How often it is looked whether nodes left or came."""
 SIGNAL_BASE = 128
 
 Connect = Callable[[], AbstractContextManager[JobClient]]
@@ -67,6 +69,7 @@ class Follower:
         say: takes lines of our own.
         limits: deadlines.
         started: `time.monotonic()` of the command's start.
+        names: the nodes' names by private address; an unnamed one is told by its address.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Follower:
         say: Callable[[str], None],
         limits: Limits,
         started: float,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self._connect = connect
         self._id = submission_id
@@ -89,6 +93,9 @@ class Follower:
         self._answered = time.monotonic()
         self._offset = 0
         self._first = FirstMetric(started)
+        self._names = names or {}
+        self._alive: frozenset[str] | None = None
+        self._nodes_at = 0.0
 
     def run(self, client: JobClient | None = None) -> Outcome:
         """Follows to the end; a client at hand is used until it fails.
@@ -121,6 +128,7 @@ class Follower:
                 if info is None or info.state.ended:
                     break
                 await self._check_limits(client, info)
+                await self._check_nodes(client)
                 # Its end says nothing of the job's: only the state does.
                 if tail.done():
                     tail.exception()
@@ -160,6 +168,22 @@ class Follower:
             await asyncio.to_thread(client.stop, self._id)
             # Ray cannot end a job that has no place yet: it ends as soon as it gets one.
             raise JobError(f"{over}; it has been told to stop", where=self._id, why=info.message)
+
+    async def _check_nodes(self, client: JobClient) -> None:
+        """Tells of nodes that left or came back while the job runs: it may be waiting for them."""
+        if time.monotonic() - self._nodes_at < NODES_SECONDS:
+            return
+        self._nodes_at = time.monotonic()
+        try:
+            alive = frozenset(node.address for node in await asyncio.to_thread(client.nodes) if node.alive)
+        except (UnreachableError, JobError):
+            # The job's own state, asked for every second, tells whether the cluster still answers.
+            return
+        before, self._alive = self._alive, alive
+        for address in sorted((before or alive) - alive):
+            self._say(f"warning: {self._names.get(address, address)} left the cluster; `pulumi up` brings it back")
+        for address in sorted(alive - (before or alive)):
+            self._say(f"{self._names.get(address, address)} is in the cluster")
 
     def _take(self, text: str) -> None:
         if not text:

@@ -127,7 +127,15 @@ def submit_and_follow(
         run_uri = submit(client, request, inventory, say)
         if detach:
             return Followed(outcome=None, run_uri=run_uri)
-        follower = Follower(connect, request.submission_id, write=write, say=say, limits=limits, started=started)
+        follower = Follower(
+            connect,
+            request.submission_id,
+            write=write,
+            say=say,
+            limits=limits,
+            started=started,
+            names={node.private_ip: node.name for node in inventory.nodes} if inventory else {},
+        )
         return Followed(outcome=follower.run(client), run_uri=run_uri)
 
 
