@@ -160,7 +160,8 @@ def test_boots_whole_and_runs_user_data_as_root(node: Container) -> None:
 def test_default_user_is_as_on_ubuntus_images(node: Container) -> None:
     assert says(node, "sudo", "-u", "ubuntu", "sudo", "-n", "id", "-un") == "root"
     assert {"docker", "sudo"} <= set(says(node, "id", "-nG", "ubuntu").split())
-    assert METADATA["public-keys/0/openssh-key"] in says(node, "cat", "/home/ubuntu/.ssh/authorized_keys")
+    keys = says(node, "cat", "/home/ubuntu/.ssh/authorized_keys")
+    assert METADATA["public-keys/0/openssh-key"] in keys, says(node, "grep", "-i", "key", "/var/log/cloud-init.log")
 
 
 def test_host_key_is_the_nodes_own_and_only_ed25519_speaks(
