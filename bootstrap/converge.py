@@ -24,10 +24,10 @@ from bootstrap.steps.drain import STEP as DRAIN
 from bootstrap.steps.drain import drain_in_ray, gcs_address, stop_container
 from bootstrap.steps.image import STEP as IMAGE
 from bootstrap.steps.image import ensure_image
-from bootstrap.steps.membership import RayNode, list_ray_nodes, wait_for_nodes
+from bootstrap.steps.membership import JoiningNode, RayNode, list_ray_nodes, wait_for_nodes
 from bootstrap.steps.nvidia_toolkit import STEP as TOOLKIT
 from bootstrap.steps.nvidia_toolkit import check_gpus, ensure_toolkit
-from bootstrap.steps.ray import HEAD, WORKER, check_reach, ensure_container, wait_for_head
+from bootstrap.steps.ray import HEAD, WORKER, RunningContainer, check_reach, ensure_container, wait_for_head
 from bootstrap.steps.token import STEP as TOKEN
 from bootstrap.steps.token import ensure_token_on_head, ensure_token_on_worker, fingerprint
 from contract.errors import RayrigError, StepError, UnreachableError
@@ -139,19 +139,19 @@ def converge_fleet(inputs: RayFleetInputs, *, previous: RayFleetInputs | None, r
         visits = _parallel(lambda n: _visit(stack, n, inputs, logs[n.name]), nodes)
         head, workers = visits[0], visits[1:]
         _compare_versions(visits)
-        token = _start_head(head, inputs, cpu_count=0 if workers else inputs.head.cpu_count, any_cpus=False)
+        cpu_count = 0 if workers else inputs.head.cpu_count
+        token, head_joining = _start_head(head, inputs, cpu_count=cpu_count, any_cpus=False)
         if leaving:
             _drain(head, leaving, inputs, report)
         spec = _spec(inputs, token)
-        _parallel(lambda v: _start_worker(v, inputs, spec, token), workers)
+        joining = _parallel(lambda v: _start_worker(v, inputs, spec, token), workers)
         with head.log.timed("join"):
             ray_ids = wait_for_nodes(
                 head.connection,
                 head.log,
-                nodes=nodes,
+                nodes=[head_joining, *joining],
                 gone=[node.private_ip for node in leaving],
                 ports=inputs.ports,
-                workers={v.node.name: (v.connection, v.log) for v in workers},
                 lost_seconds=inputs.health_check.detection_seconds,
             )
         readiness = _prove(visits, inputs, spec, ray_ids)
@@ -242,12 +242,12 @@ def _spec(inputs: RayHeadInputs, token: str) -> RaySpec:
     )
 
 
-def _start_head(visit: _Visit, inputs: RayHeadInputs, *, cpu_count: int, any_cpus: bool) -> str:
-    """Token, container, answer; returns the token."""
+def _start_head(visit: _Visit, inputs: RayHeadInputs, *, cpu_count: int, any_cpus: bool) -> tuple[str, JoiningNode]:
+    """Token, container, answer; returns the token and the head as it will appear in Ray."""
     with visit.log.guarded(TOKEN):
         token = ensure_token_on_head(visit.connection, visit.log, visit.facts.token)
     with visit.log.guarded(HEAD):
-        ensure_container(
+        container = ensure_container(
             visit.connection,
             visit.log,
             step=HEAD,
@@ -260,15 +260,25 @@ def _start_head(visit: _Visit, inputs: RayHeadInputs, *, cpu_count: int, any_cpu
     with visit.log.timed("head_answers"):
         wait_for_head(visit.connection, visit.log, address=visit.node.private_ip, ports=inputs.ports)
     visit.log.say(HEAD, "GCS and dashboard answer")
-    return token
+    return token, _joining(visit, container)
 
 
-def _start_worker(visit: _Visit, inputs: RayFleetInputs, spec: RaySpec, token: str) -> None:
+def _joining(visit: _Visit, container: RunningContainer) -> JoiningNode:
+    return JoiningNode(
+        node=visit.node,
+        connection=visit.connection,
+        log=visit.log,
+        restarts_before=container.restarts,
+        started_ms=container.started_ms,
+    )
+
+
+def _start_worker(visit: _Visit, inputs: RayFleetInputs, spec: RaySpec, token: str) -> JoiningNode:
     with visit.log.guarded(TOKEN):
         ensure_token_on_worker(visit.connection, visit.log, visit.facts.token, token=token)
     check_reach(visit.connection, visit.log, address=inputs.head.private_ip, ports=inputs.ports)
     with visit.log.guarded(WORKER):
-        ensure_container(
+        container = ensure_container(
             visit.connection,
             visit.log,
             step=WORKER,
@@ -277,6 +287,7 @@ def _start_worker(visit: _Visit, inputs: RayFleetInputs, spec: RaySpec, token: s
             facts=visit.facts,
             cpu_count=visit.node.cpu_count,
         )
+    return _joining(visit, container)
 
 
 def _compare_versions(visits: Sequence[_Visit]) -> None:

@@ -17,6 +17,8 @@ from bootstrap.on_node.docker_socket import docker_get
 POLL_SECONDS = 0.1
 HTTP_OK = 200
 LOG_LINES = 25
+ENDED = ("exited", "dead", "absent", "created")
+GIVE_UP_RESTARTS = 2
 
 
 def dashboard_status(port: int, authorization: "str | None") -> int:
@@ -75,13 +77,14 @@ def main() -> None:
         if seen["gcs"]:
             seen["dashboard"] = dashboard_status(asked["dashboard_port"], bearer)
         state = container_state(asked["container"])
-        failed = state["status"] != "running" or state["restarts"] > first_restarts
+        # One restart may be under way while we look: the supervisor heals a head whose GCS died.
+        failed = state["status"] in ENDED or state["restarts"] >= first_restarts + GIVE_UP_RESTARTS
         ready = seen["gcs"] and seen["dashboard"] == HTTP_OK
         if ready or failed or time.monotonic() >= end:
             break
         time.sleep(POLL_SECONDS)
     tail = [] if ready else log_tail(asked["container"])
-    print(json.dumps({**seen, "ready": ready, "container": state, "log_tail": tail}))
+    print(json.dumps({**seen, "ready": ready, "failed": failed, "container": state, "log_tail": tail}))
 
 
 if __name__ == "__main__":

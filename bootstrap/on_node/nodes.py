@@ -1,7 +1,8 @@
 """Waits on the head until Ray shows exactly the wanted addresses alive.
 
-Argument: {"expected": [ip], "gone": [ip], "dashboard_port", "token_path", "wait_seconds"}. Distinct addresses are
-counted: after a quick reboot Ray lists two alive entries for one address for some seconds.
+Argument: {"expected": {ip: earliest start in ms}, "gone": [ip], "dashboard_port", "token_path", "wait_seconds"}.
+Each address must be alive once, and started no earlier than its container: for some seconds Ray still lists a killed
+node as alive, beside the new one or in its place.
 """
 
 import http.client
@@ -34,10 +35,14 @@ def list_nodes(port: int, bearer: str) -> "list[dict[str, typing.Any]] | None":
     return list(data["data"]["result"]["result"])
 
 
-def settled(nodes: "list[dict[str, typing.Any]]", expected: "list[str]", gone: "list[str]") -> bool:
-    """Each expected address alive exactly once, and none of the gone ones."""
-    alive = [node["node_ip"] for node in nodes if node["state"] == "ALIVE"]
-    return all(alive.count(ip) == 1 for ip in expected) and not any(ip in alive for ip in gone)
+def settled(nodes: "list[dict[str, typing.Any]]", expected: "dict[str, float]", gone: "list[str]") -> bool:
+    """Each expected address alive exactly once and not a ghost, and none of the gone ones."""
+    starts: dict[str, list[float]] = {}
+    for node in nodes:
+        if node["state"] == "ALIVE":
+            starts.setdefault(node["node_ip"], []).append(node.get("start_time_ms") or 0)
+    once = all(len(starts.get(ip, [])) == 1 and starts[ip][0] >= earliest for ip, earliest in expected.items())
+    return once and not any(ip in starts for ip in gone)
 
 
 def main() -> None:

@@ -16,6 +16,8 @@ from remote import Connection
 JOIN_SECONDS = 90.0
 """From the start of the containers to every node alive: 7-16 s on two shared cores."""
 LOOK_SECONDS = 3.0
+START_TOLERANCE_MS = 500
+"""Docker notes the start a moment after the process may have begun."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,17 +27,39 @@ class RayNode:
     node_id: str
     address: str
     alive: bool
+    started_ms: float
     message: str | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class JoiningNode:
+    """A node that is expected in Ray, and what is known of its container.
+
+    Attributes:
+        restarts_before: how often Docker had restarted the container when this run began.
+        started_ms: when the container started, Unix time in milliseconds by the node's clock.
+    """
+
+    node: Node
+    connection: Connection
+    log: NodeLog
+    restarts_before: int
+    started_ms: float
+
+    @property
+    def earliest_ms(self) -> float:
+        """Ray nodes at this address that started earlier are ghosts of a container before this one."""
+        return self.started_ms - START_TOLERANCE_MS
+
+
 def _look(
-    head: Connection, *, ports: Ports, expected: Sequence[str], gone: Sequence[str], wait_seconds: float
+    head: Connection, *, ports: Ports, expected: Mapping[str, float], gone: Sequence[str], wait_seconds: float
 ) -> tuple[bool, list[RayNode]]:
     answer: dict[str, Any] = run_program(
         head,
         "nodes",
         timeout_seconds=wait_seconds + 30,
-        expected=list(expected),
+        expected=dict(expected),
         gone=list(gone),
         dashboard_port=ports.dashboard,
         token_path=TOKEN_PATH,
@@ -46,6 +70,7 @@ def _look(
             node_id=row["node_id"],
             address=row["node_ip"],
             alive=row["state"] == "ALIVE",
+            started_ms=float(row.get("start_time_ms") or 0),
             message=row.get("state_message"),
         )
         for row in answer["nodes"]
@@ -55,17 +80,16 @@ def _look(
 
 def list_ray_nodes(head: Connection, *, ports: Ports) -> list[RayNode]:
     """Ray's node table as the head tells it now; empty when its dashboard does not answer."""
-    return _look(head, ports=ports, expected=[], gone=[], wait_seconds=0)[1]
+    return _look(head, ports=ports, expected={}, gone=[], wait_seconds=0)[1]
 
 
 def wait_for_nodes(
     head: Connection,
     log: NodeLog,
     *,
-    nodes: Sequence[Node],
+    nodes: Sequence[JoiningNode],
     gone: Sequence[str],
     ports: Ports,
-    workers: Mapping[str, tuple[Connection, NodeLog]],
     lost_seconds: float,
     timeout_seconds: float = JOIN_SECONDS,
 ) -> dict[str, str]:
@@ -74,10 +98,9 @@ def wait_for_nodes(
     Args:
         head: where Ray is asked.
         log: the head's.
-        nodes: all wanted nodes.
+        nodes: all wanted nodes; one whose container does not stay up is told at once.
         gone: private addresses that must not be alive any more.
         ports: Ray's ports.
-        workers: connection and log of each worker: a container that does not stay up is told at once.
         lost_seconds: what Ray may need to notice a dead node, added to the deadline.
         timeout_seconds: for joining.
 
@@ -88,28 +111,28 @@ def wait_for_nodes(
         StepError: a worker's container does not stay up, with Ray's last words.
         NotReadyError: not all alive in time; it names them, and a node that joined and was declared dead again.
     """
-    names = {node.private_ip: node.name for node in nodes}
+    wanted = {joining.node.private_ip: joining for joining in nodes}
+    earliest = {address: joining.earliest_ms for address, joining in wanted.items()}
     end = time.monotonic() + timeout_seconds + lost_seconds
-    joined: set[str] = set()
+    came: dict[str, RayNode] = {}
     while True:
-        settled, rows = _look(
-            head, ports=ports, expected=list(names), gone=gone, wait_seconds=min(LOOK_SECONDS, timeout_seconds)
-        )
-        alive = {row.address for row in rows if row.alive}
-        for address in sorted((alive & set(names)) - joined):
-            log.say("join", f"{names[address]} alive in Ray")
-        joined |= alive
+        settled, rows = _look(head, ports=ports, expected=earliest, gone=gone, wait_seconds=LOOK_SECONDS)
+        alive = {r.address: r for r in rows if r.alive and r.address in wanted and r.started_ms >= earliest[r.address]}
+        for address in sorted(set(alive) - {row.address for row in came.values()}):
+            log.say("join", f"{wanted[address].node.name} alive in Ray")
+        came |= {row.node_id: row for row in alive.values()}
         if settled:
-            return {names[row.address]: row.node_id for row in rows if row.alive and row.address in names}
-        missing = [names[a] for a in names if a not in alive]
-        for name in missing:
-            if name in workers and (trouble := container_trouble(*workers[name])) is not None:
+            return {wanted[address].node.name: row.node_id for address, row in alive.items()}
+        missing = [joining for address, joining in wanted.items() if address not in alive]
+        for joining in missing:
+            trouble = container_trouble(joining.connection, joining.log, restarts_before=joining.restarts_before)
+            if trouble is not None:
                 raise trouble
-        died = [row for row in rows if not row.alive and row.address in joined and row.address not in alive]
-        if died and (fell := [row for row in died if row.address in names]):
-            raise _declared_dead(names[fell[0].address], fell[0], ports)
+        if fell := next((r for r in rows if not r.alive and r.node_id in came and r.address not in alive), None):
+            raise _declared_dead(wanted[fell.address].node.name, fell, ports)
         if time.monotonic() >= end:
-            raise _not_joined(missing, sorted(alive & set(gone)), timeout_seconds)
+            lingering = sorted({row.address for row in rows if row.alive} & set(gone))
+            raise _not_joined([joining.node.name for joining in missing], lingering, timeout_seconds)
 
 
 def _declared_dead(name: str, row: RayNode, ports: Ports) -> NotReadyError:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from datetime import datetime
 
 from bootstrap.container import RAY_DIRECTORY, STOP_SECONDS, RayContainer, RaySpec, ray_container
 from bootstrap.facts import NodeFacts
@@ -14,10 +15,12 @@ from remote import CommandError, Connection
 
 HEAD = "ray_head"
 WORKER = "ray_worker"
+JOIN = "join"
 HEAD_SECONDS = 90.0
 """GCS and dashboard: 3 and 6-9 s on two shared cores."""
 REACH_SECONDS = 15.0
 """How long a worker tries the head's GCS port before anything is started on it."""
+GIVE_UP_RESTARTS = 2
 HTTP_UNAUTHORIZED = 401
 HTTP_FORBIDDEN = 403
 
@@ -31,13 +34,22 @@ if docker inspect "$name" >/dev/null 2>&1; then
   docker stop --time "$stop_seconds" "$name" >/dev/null
   docker rm --force "$name" >/dev/null
 fi
-exec "$@"
+"$@" >/dev/null
+docker inspect --format '{{.State.StartedAt}}' "$name"
 """
 
 _STATE = """
 docker inspect --format '{{.State.Status}} {{.RestartCount}} {{.State.ExitCode}}' "$1" || exit 0
 docker logs --tail 25 "$1" 2>&1
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningContainer:
+    """A running Ray container: when it started (Unix time in ms, the node's clock), and Docker's restart count."""
+
+    started_ms: float
+    restarts: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +70,11 @@ def ensure_container(
     facts: NodeFacts,
     cpu_count: int,
     any_cpus: bool = False,
-) -> bool:
+) -> RunningContainer:
     """Starts the node's container unless it already runs as wanted.
 
     Returns:
-        Whether it was started anew.
+        When it started, and how often Docker has restarted it.
 
     Raises:
         StepError: Docker refused it, or the node's address or memory do not fit.
@@ -85,10 +97,10 @@ def ensure_container(
     found = facts.container
     if found is not None and found.running and wanted.matches(found.spec, any_cpus=any_cpus):
         log.add(step, changed=False, why="the Ray container runs as wanted", started=started)
-        return False
+        return RunningContainer(started_ms=unix_ms(found.started_at), restarts=found.restarts)
     if found is None:
         _check_ports_free(log, step, spec.ports, facts)
-    _replace(connection, log, step, wanted)
+    started_at = _replace(connection, log, step, wanted)
     if found is None:
         why = "Ray container started"
     elif found.running:
@@ -96,7 +108,7 @@ def ensure_container(
     else:
         why = f"Ray container replaced: it was {found.status} (exit code {found.exit_code})"
     log.add(step, changed=True, why=why, started=started)
-    return True
+    return RunningContainer(started_ms=unix_ms(started_at), restarts=0)
 
 
 def _check_ports_free(log: NodeLog, step: str, ports: Ports, facts: NodeFacts) -> None:
@@ -113,10 +125,10 @@ def _check_ports_free(log: NodeLog, step: str, ports: Ports, facts: NodeFacts) -
         )
 
 
-def _replace(connection: Connection, log: NodeLog, step: str, wanted: RayContainer) -> None:
+def _replace(connection: Connection, log: NodeLog, step: str, wanted: RayContainer) -> str:
     prefix = ["sh", "-c", _REPLACE, "replace", str(CONTAINER_UID), RAY_DIRECTORY, RAY_CONTAINER, str(STOP_SECONDS)]
     try:
-        connection.run([*prefix, *wanted.argv], sudo=True, timeout_seconds=STOP_SECONDS + 60)
+        done = connection.run([*prefix, *wanted.argv], sudo=True, timeout_seconds=STOP_SECONDS + 60)
     except CommandError as error:
         raise step_error(
             log.node,
@@ -125,6 +137,12 @@ def _replace(connection: Connection, log: NodeLog, step: str, wanted: RayContain
             why=error.why,
             next_step=f"sudo docker logs {RAY_CONTAINER}, on the node",
         ) from error
+    return done.stdout.strip().splitlines()[-1]
+
+
+def unix_ms(docker_time: str) -> float:
+    """Docker's time stamp (RFC 3339 in UTC, nanoseconds) as Unix time in milliseconds."""
+    return datetime.fromisoformat(docker_time[:19] + "+00:00").timestamp() * 1000
 
 
 def wait_for_head(
@@ -155,7 +173,7 @@ def wait_for_head(
     state = answer["container"]
     tail = answer["log_tail"]
     why = "\n".join(str(line) for line in tail) if isinstance(tail, list) else ""
-    if isinstance(state, dict) and (state.get("status") != "running" or state.get("restarts")):
+    if answer["failed"] and isinstance(state, dict):
         what = f"the Ray container ended (exit code {state.get('exit_code')}, restarted {state.get('restarts')} times)"
     elif not answer["gcs"]:
         what = f"Ray's GCS does not answer on {address}:{ports.gcs} after {timeout_seconds:g} s"
@@ -208,19 +226,28 @@ def check_reach(
     )
 
 
-def container_trouble(connection: Connection, log: NodeLog) -> StepError | None:
-    """An error if the node's container is not running or restarts, with Ray's own last words; else None."""
+def container_trouble(connection: Connection, log: NodeLog, *, restarts_before: int) -> StepError | None:
+    """An error if the node's container ended or keeps restarting, with Ray's own last words; else None.
+
+    One restart is no trouble: a raylet ends itself when its head came back as another, and joins the new one.
+
+    Args:
+        connection: the node.
+        log: its log.
+        restarts_before: how often Docker had restarted the container when this run began.
+    """
     shown = connection.run(["sh", "-c", _STATE, "state", RAY_CONTAINER], sudo=True, timeout_seconds=30).stdout
     first, _, tail = shown.partition("\n")
     status, restarts, exit_code = [*first.split(), "", "", ""][:3]
-    if status == "running" and restarts == "0":
+    new_restarts = int(restarts or 0) - restarts_before
+    if status in {"running", "restarting"} and new_restarts < GIVE_UP_RESTARTS:
         return None
     wrong_token = any(words in tail for words in ("nauthenticated", "InvalidAuthToken", "AuthenticationError"))
     what = "the head refuses this node's token" if wrong_token else "the Ray container does not stay up"
     return step_error(
         log.node,
-        WORKER,
+        JOIN,
         what,
-        why=f"status {status or 'absent'}, {restarts or 0} restarts, exit code {exit_code or 'none'}\n{tail.strip()}",
+        why=f"status {status or 'absent'}, {new_restarts} restarts, exit code {exit_code or 'none'}\n{tail.strip()}",
         next_step=f"sudo docker logs {RAY_CONTAINER}, on the node",
     )

@@ -93,14 +93,16 @@ def test_a_port_that_opens_late_passes():
         late[0].close()
 
 
-def test_settled_counts_each_address_once():
+def test_settled_counts_each_address_once_and_no_ghosts():
     def rows(*entries):
-        return [{"node_ip": ip, "state": state} for ip, state in entries]
+        return [{"node_ip": ip, "state": state, "start_time_ms": start} for ip, state, start in entries]
 
-    assert nodes.settled(rows(("a", "ALIVE"), ("b", "ALIVE"), ("b", "DEAD")), ["a", "b"], [])
-    assert not nodes.settled(rows(("a", "ALIVE"), ("b", "ALIVE"), ("b", "ALIVE")), ["a", "b"], [])
-    assert not nodes.settled(rows(("a", "ALIVE")), ["a", "b"], [])
-    assert not nodes.settled(rows(("a", "ALIVE"), ("b", "ALIVE")), ["a"], ["b"])
+    wanted = {"a": 100.0, "b": 200.0}
+    assert nodes.settled(rows(("a", "ALIVE", 100), ("b", "ALIVE", 250), ("b", "DEAD", 90)), wanted, [])
+    assert not nodes.settled(rows(("a", "ALIVE", 100), ("b", "ALIVE", 250), ("b", "ALIVE", 90)), wanted, [])
+    assert not nodes.settled(rows(("a", "ALIVE", 100), ("b", "ALIVE", 90)), wanted, [])
+    assert not nodes.settled(rows(("a", "ALIVE", 100)), wanted, [])
+    assert not nodes.settled(rows(("a", "ALIVE", 100), ("b", "ALIVE", 250)), {"a": 100.0}, ["b"])
 
 
 @pytest.mark.parametrize(
