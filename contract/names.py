@@ -38,6 +38,11 @@ def cluster_prefix(cluster_id: str) -> str:
     return f"clusters/{cluster_id}/"
 
 
+def readiness_prefix(cluster_id: str) -> str:
+    """What the names of all objects begin with that the proof of readiness writes: its nonces, and readiness.json."""
+    return f"{cluster_prefix(cluster_id)}readiness"
+
+
 def runs_prefix(stack: str) -> str:
     """Object prefix of a stack's run directories; they outlive the cluster."""
     return f"runs/{stack}/"

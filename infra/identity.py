@@ -87,13 +87,14 @@ def trust_policy() -> str:
 
 
 def node_policy(*, bucket_arn: str, cluster_id: str, runs_prefix: str) -> str:
-    """What any job on the cluster may do, since every job is this role: this stack's runs, and one host key.
+    """What any job on the cluster may do, since every job is this role: this stack's runs, readiness, one host key.
 
     Args:
         bucket_arn: of the results bucket.
         cluster_id: the cluster.
         runs_prefix: what nodes read and write, with the slash.
     """
+    readiness = names.readiness_prefix(cluster_id)
     own_host_key = names.host_key_object(cluster_id, "${aws:userid}")
     statements: list[dict[str, object]] = [
         {
@@ -101,7 +102,14 @@ def node_policy(*, bucket_arn: str, cluster_id: str, runs_prefix: str) -> str:
             "Effect": "Allow",
             "Action": ["s3:ListBucket", "s3:ListBucketMultipartUploads"],
             "Resource": bucket_arn,
-            "Condition": {"StringLike": {"s3:prefix": [runs_prefix.rstrip("/"), f"{runs_prefix}*"]}},
+            "Condition": {"StringLike": {"s3:prefix": [runs_prefix.rstrip("/"), f"{runs_prefix}*", f"{readiness}*"]}},
+        },
+        {
+            # s3fs asks for it before it writes; refused, it would try to create the bucket.
+            "Sid": "KnowTheBucket",
+            "Effect": "Allow",
+            "Action": "s3:GetBucketLocation",
+            "Resource": bucket_arn,
         },
         {
             "Sid": "UseRuns",
@@ -114,6 +122,12 @@ def node_policy(*, bucket_arn: str, cluster_id: str, runs_prefix: str) -> str:
                 "s3:ListMultipartUploadParts",
             ],
             "Resource": f"{bucket_arn}/{runs_prefix}*",
+        },
+        {
+            "Sid": "ProveReadiness",
+            "Effect": "Allow",
+            "Action": ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"],
+            "Resource": f"{bucket_arn}/{readiness}*",
         },
         {
             # aws:userid is ROLE-ID:INSTANCE-ID, set by EC2: no other node can write here, and nobody can overwrite.

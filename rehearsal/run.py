@@ -87,21 +87,22 @@ def _stage(
     log = logs / f"{len(report.stages):02d}-{name.replace(' ', '-')}.log"
     outcome = run_shown(argv, env=env, log=log, timeout_seconds=timeout_seconds, show=show)
     if outcome.exit_code != 0:
-        report.stages.append(Stage(name=name, seconds=outcome.seconds, proven=False, detail=_last_line(outcome)))
+        report.stages.append(Stage(name=name, seconds=outcome.seconds, proven=False, detail=_reason(outcome)))
         raise NotReadyError(
             f"`{' '.join(argv)}` ended with exit code {outcome.exit_code}",
             where=name,
-            why=_last_line(outcome),
+            why=_reason(outcome),
             next_step=f"read {log.relative_to(ROOT)}",
         )
     return outcome
 
 
-def _last_line(outcome: Outcome) -> str:
+def _reason(outcome: Outcome) -> str:
     lines = [line.strip() for line in outcome.output.splitlines() if line.strip()]
     if outcome.exit_code == TIMED_OUT:
         return f"did not end within its deadline ({outcome.seconds:.0f} s)"
-    return lines[-1] if lines else "no output"
+    errors = [line.partition("error: ")[2] for line in lines if "error: " in line]
+    return errors[-1] if errors else (lines[-1] if lines else "no output")
 
 
 TIMED_OUT = 124
@@ -117,9 +118,9 @@ def _up(report: Report, env: Mapping[str, str], logs: Path) -> Inventory:
     outcome = _stage(report, "up", ["pulumi", "up", "--yes"], env=env, logs=logs, timeout_seconds=UP_TIMEOUT_SECONDS)
     inventory = _inventory(env)
     report.nodes = len(inventory.nodes)
-    ready = _object(env, f"{inventory.storage.cluster_uri}/readiness.json")
-    proven = bool(ready.get("ok"))
-    detail = f"{report.nodes} nodes, readiness proof {'saved' if proven else 'says not ready'}"
+    ready = _object(env, f"{inventory.storage.cluster_uri}/readiness.json")["nodes"]
+    proven = ready.keys() == {node.name for node in inventory.nodes}
+    detail = f"{report.nodes} nodes, proven ready: {', '.join(sorted(ready))}"
     _record(report, "up", outcome, detail, proven=proven)
     return inventory
 
@@ -237,7 +238,7 @@ def _stop_world(report: Report, logs: Path) -> None:
     started = time.monotonic()
     outcome = run_shown(argv, env=os.environ, log=logs / "99-stop.log", timeout_seconds=120, show=print_line)
     proven = outcome.exit_code == 0
-    detail = "no process, container, network or stack left" if proven else _last_line(outcome)
+    detail = "no process, container, network or stack left" if proven else _reason(outcome)
     report.stages.append(Stage(name="stop", seconds=time.monotonic() - started, proven=proven, detail=detail))
 
 

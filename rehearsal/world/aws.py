@@ -29,6 +29,7 @@ def open_aws(place: Places, plan: Plan, *, host: str, public_cidr: str | None, p
         region=plan.region,
         public_cidr=public_cidr,
         request_log=place.requests,
+        weigh_policies=True,
     )
     parts.callback(server.stop)
     log.info("AWS answers at %s", server.url)

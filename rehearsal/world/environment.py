@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rehearsal.nodes.instances import LAB_ACCESS_KEY, LAB_SECRET_KEY
-from rehearsal.world.places import PROJECT, Places
+from rehearsal.world.places import Places
 from rehearsal.world.record import World
 
-DOUBLE_BIN = PROJECT / "rehearsal" / "bin"
-"""Holds pulumi-resource-aws, the provider double."""
 MASKED_PREFIXES = ("AWS_", "PULUMI_", "BOTO_")
 
 
@@ -37,8 +35,8 @@ def settings(place: Places, world: World) -> dict[str, str]:
 
 
 def search_path(engine_bin: str, before: str) -> str:
-    """PATH with the double, the engine and this project's own commands in front, each once."""
-    first = [str(DOUBLE_BIN), engine_bin, str(Path(sys.executable).parent)]
+    """PATH with this project's own commands and the engine in front, each once."""
+    first = [str(Path(sys.executable).parent), engine_bin]
     rest = [folder for folder in before.split(os.pathsep) if folder and folder not in first]
     return os.pathsep.join([*first, *rest])
 

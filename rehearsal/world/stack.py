@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import yaml
 
 from contract.errors import RayrigError
+from rehearsal.double.plugin import install
 from rehearsal.world.environment import process_environment
 from rehearsal.world.places import PROJECT, Places, write_private
 from rehearsal.world.record import Lab, World
@@ -15,12 +16,13 @@ PULUMI_SECONDS = 60
 
 
 def make_stack(place: Places, world: World) -> None:
-    """Makes an empty stack and writes its configuration.
+    """Makes an empty stack, whose aws plugin is the double, and writes its configuration.
 
     Raises:
         RayrigError: Pulumi refused.
     """
     place.pulumi_state.mkdir(parents=True, exist_ok=True)
+    install(place.pulumi_home)
     config = place.stack_config
     config.unlink(missing_ok=True)
     argv = ["pulumi", "stack", "init", place.stack, "--non-interactive", "--cwd", str(PROJECT)]

@@ -199,11 +199,16 @@ def test_only_the_nodes_own_host_key_can_be_published_and_only_once(recording: R
     statements = json.loads(recording.one("aws:iam/rolePolicy:RolePolicy").inputs["policy"])["Statement"]
     bucket = "arn:aws:s3:::rayrig-results-123456789012-eu-west-1"
     writes = {s["Resource"]: s for s in statements if "s3:PutObject" in s["Action"]}
-    assert set(writes) == {f"{bucket}/runs/{STACK}/*", f"{bucket}/clusters/{CLUSTER}/host-keys/${{aws:userid}}"}
+    assert set(writes) == {
+        f"{bucket}/runs/{STACK}/*",
+        f"{bucket}/clusters/{CLUSTER}/readiness*",
+        f"{bucket}/clusters/{CLUSTER}/host-keys/${{aws:userid}}",
+    }
     once = writes[f"{bucket}/clusters/{CLUSTER}/host-keys/${{aws:userid}}"]
     assert once["Condition"] == {"Null": {"s3:if-none-match": "false"}}
     (listing,) = [s for s in statements if "s3:ListBucket" in s["Action"]]
-    assert listing["Condition"] == {"StringLike": {"s3:prefix": [f"runs/{STACK}", f"runs/{STACK}/*"]}}
+    prefixes = [f"runs/{STACK}", f"runs/{STACK}/*", f"clusters/{CLUSTER}/readiness*"]
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": prefixes}}
     assert not any(action.startswith("s3:DeleteObjectVersion") for s in statements for action in s["Action"])
 
 
