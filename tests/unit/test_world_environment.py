@@ -47,7 +47,7 @@ def test_a_shell_that_evaluates_it_sees_no_setting_of_the_person(tmp_path: Path)
     assert found["RAYRIG_SSH_KEY"] == str(place.ssh_key)
     first, second, *_ = found["PATH"].split(os.pathsep)
     assert (Path(first).name, second) == ("bin", "/opt/engine's bin")
-    assert (Path(first) / "pulumi-resource-aws").exists()
+    assert (Path(first) / "python").exists()
     assert found["PATH"].endswith("/usr/bin:/bin")
 
 
