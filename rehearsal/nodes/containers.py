@@ -12,8 +12,9 @@ from docker.errors import APIError, DockerException, NotFound
 from docker.types import EndpointConfig, Mount
 
 from contract.errors import RayrigError
-from rehearsal.images import clone_docker_root, node_run_options
+from rehearsal.images import node_run_options
 from rehearsal.nodes.decisions import Machine
+from rehearsal.nodes.docker_root import lay_out
 from rehearsal.nodes.instances import Instance
 from rehearsal.world.record import INSTANCE_LABEL, WORLD_LABEL
 
@@ -48,7 +49,7 @@ class NodeContainers:
         self._prepared_root = prepared_root
         self._folder = folder
 
-    def list(self) -> dict[str, Machine]:
+    def machines(self) -> dict[str, Machine]:
         """Every node there is, by instance id."""
         found = self._client.api.containers(all=True, filters={"label": f"{WORLD_LABEL}={self._world_id}"})
         return {
@@ -75,20 +76,20 @@ class NodeContainers:
             )
         try:
             docker_root = self._folder / instance.instance_id / "docker"
-            clone_docker_root(self._prepared_root, docker_root)
+            layers = lay_out(self._prepared_root, docker_root)
             self.write_rules(instance, rules)
-            container = self._client.containers.create(self._image, **self._options(instance, docker_root))
+            container = self._client.containers.create(self._image, **self._options(instance, docker_root, layers))
             container.start()
         except BaseException:
             self.remove(instance.instance_id)
             raise
 
-    def _options(self, instance: Instance, docker_root: Path) -> dict[str, Any]:
+    def _options(self, instance: Instance, docker_root: Path, layers: list[Mount]) -> dict[str, Any]:
         options: dict[str, Any] = node_run_options(docker_root=docker_root, metadata=None)
         del options["detach"]
         return options | {
             "command": ["/bin/sh", f"{INSIDE}/node-start.sh"],
-            "mounts": [Mount(INSIDE, str(self._lab_folder(instance)), type="bind", read_only=True)],
+            "mounts": [Mount(INSIDE, str(self._lab_folder(instance)), type="bind", read_only=True), *layers],
             "name": self.name(instance.instance_id),
             "hostname": instance.hostname,
             "labels": {WORLD_LABEL: self._world_id, INSTANCE_LABEL: instance.instance_id},

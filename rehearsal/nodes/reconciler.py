@@ -152,7 +152,7 @@ class Reconciler:
     def _look(self) -> list[Sight]:
         # First of all: what is being changed now would be seen half old and half new.
         busy = {instance_id for instance_id, node in self._nodes.items() if node.is_busy()}
-        machines = self._containers.list()
+        machines = self._containers.machines()
         instances = self._cloud.instances()
         groups = self._cloud.security_groups(g for i in instances.values() for g in i.group_ids)
         members = members_of(instances.values())
@@ -200,10 +200,12 @@ class Reconciler:
         try:
             self._carry_out(action, sight, node)
         except FAILURES as error:
-            node.problem = f"cannot {action}: {error}"
             node.retry_at = time.monotonic() + RETRY_SECONDS
-            log.error("%s: %s", sight.instance_id, node.problem)  # noqa: TRY400 - tried again, and shown in the status
-            self._changed()
+            problem = f"cannot {action}: {error}"
+            if node.problem != problem:
+                node.problem = problem
+                log.error("%s: %s", sight.instance_id, problem)  # noqa: TRY400 - tried again, and shown in the status
+                self._changed()
         else:
             log.info("%s: %s took %.2f s", sight.instance_id, action, time.monotonic() - started)
             if node.problem:

@@ -80,6 +80,9 @@ class LabWorld:
         public = self.place.ssh_key.with_suffix(".pub").read_bytes()
         ec2.import_key_pair(KeyName="lab", PublicKeyMaterial=public)
         iam.create_role(RoleName=ROLE, AssumeRolePolicyDocument="{}")
+        allowed = {"Effect": "Allow", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{BUCKET}/host-keys/*"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+        iam.put_role_policy(RoleName=ROLE, PolicyName="publish", PolicyDocument=policy)
         iam.create_instance_profile(InstanceProfileName=ROLE)
         iam.add_role_to_instance_profile(InstanceProfileName=ROLE, RoleName=ROLE)
         location = {"LocationConstraint": self.world.region}
