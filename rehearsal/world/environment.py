@@ -24,13 +24,20 @@ def settings(place: Places, world: World) -> dict[str, str]:
         "AWS_CONFIG_FILE": str(place.empty),
         "AWS_SHARED_CREDENTIALS_FILE": str(place.empty),
         "AWS_EC2_METADATA_DISABLED": "true",
+        "RAYRIG_SSH_KEY": str(place.ssh_key),
+        **pulumi_settings(place),
+    }
+
+
+def pulumi_settings(place: Places) -> dict[str, str]:
+    """Pulumi's part of them: state, plugins and secrets of this world only."""
+    return {
         "PULUMI_HOME": str(place.pulumi_home),
         "PULUMI_BACKEND_URL": place.pulumi_state.as_uri(),
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(place.passphrase),
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_STACK": place.stack,
-        "RAYRIG_SSH_KEY": str(place.ssh_key),
     }
 
 
@@ -46,11 +53,11 @@ def masked(names: Mapping[str, str]) -> list[str]:
     return sorted(name for name in names if name.startswith(MASKED_PREFIXES))
 
 
-def process_environment(place: Places, world: World) -> dict[str, str]:
-    """The whole environment of a command that runs inside the world."""
+def pulumi_environment(place: Places, engine_bin: str) -> dict[str, str]:
+    """The whole environment of a Pulumi command that calls no AWS."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(MASKED_PREFIXES)}
-    path = search_path(world.engine_bin, os.environ.get("PATH", os.defpath))
-    return kept | settings(place, world) | {"PATH": path}
+    path = search_path(engine_bin, os.environ.get("PATH", os.defpath))
+    return kept | pulumi_settings(place) | {"PATH": path}
 
 
 def exports(place: Places, world: World) -> str:

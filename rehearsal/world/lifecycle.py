@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +19,7 @@ from contract.errors import RayrigError
 from rehearsal.world.keys import make_secrets
 from rehearsal.world.places import PROJECT, Places, write_private
 from rehearsal.world.record import LabParts, Plan, World, live_daemon, read_plan, read_world
-from rehearsal.world.stack import make_stack
+from rehearsal.world.stack import configure_stack, init_stack
 
 REGION = "eu-west-1"
 READY_SECONDS = 300.0
@@ -84,10 +85,13 @@ def _start(place: Places, *, with_nodes: bool, with_stack: bool, watch_pid: int 
     write_private(place.plan, plan.model_dump_json(indent=2))
     make_secrets(place)
     try:
-        world = _run_daemon(place, say)
-        if with_stack:
-            make_stack(place, world)
-            say(f"stack {place.stack}: {place.stack_config.relative_to(PROJECT)}")
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            stack = pool.submit(init_stack, place, plan.engine_bin) if with_stack else None
+            world = _run_daemon(place, say)
+            if stack:
+                stack.result()
+                configure_stack(place, world)
+                say(f"stack {place.stack}: {place.stack_config.relative_to(PROJECT)}")
     except BaseException:
         # Ctrl-C and SIGTERM too: whatever was begun is ended before the person gets the prompt back.
         stop(place, say=say)

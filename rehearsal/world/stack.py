@@ -7,7 +7,7 @@ import yaml
 
 from contract.errors import RayrigError
 from rehearsal.double.plugin import install
-from rehearsal.world.environment import process_environment
+from rehearsal.world.environment import pulumi_environment
 from rehearsal.world.places import PROJECT, Places, write_private
 from rehearsal.world.record import Lab, World
 
@@ -15,31 +15,37 @@ LAB_INSTANCE_TYPE = "m7i.large"
 PULUMI_SECONDS = 60
 
 
-def make_stack(place: Places, world: World) -> None:
-    """Makes an empty stack, whose aws plugin is the double, and writes its configuration.
+def init_stack(place: Places, engine_bin: str) -> None:
+    """Makes an empty stack, whose aws plugin is the double; needs no AWS, so the world may still be starting.
 
     Raises:
-        RayrigError: Pulumi refused.
+        RayrigError: Pulumi refused, or took too long.
     """
     place.pulumi_state.mkdir(parents=True, exist_ok=True)
     install(place.pulumi_home)
-    config = place.stack_config
-    config.unlink(missing_ok=True)
+    place.stack_config.unlink(missing_ok=True)
     argv = ["pulumi", "stack", "init", place.stack, "--non-interactive", "--cwd", str(PROJECT)]
-    done = subprocess.run(
-        argv,
-        env=process_environment(place, world),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PULUMI_SECONDS,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            argv,
+            env=pulumi_environment(place, engine_bin),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PULUMI_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RayrigError("making the rehearsal's stack took too long", where=place.stack, why=str(error)) from error
     if done.returncode:
         raise RayrigError("cannot make the rehearsal's stack", where=place.stack, why=done.stderr or done.stdout)
-    made = yaml.safe_load(config.read_text(encoding="utf-8")) or {}
+
+
+def configure_stack(place: Places, world: World) -> None:
+    """Writes the stack's configuration beside the salt of its secrets, which Pulumi has put there."""
+    made = yaml.safe_load(place.stack_config.read_text(encoding="utf-8")) or {}
     made["config"] = dict(stack_config(world.lab, region=world.region))
-    write_private(config, yaml.safe_dump(made, sort_keys=False))
+    write_private(place.stack_config, yaml.safe_dump(made, sort_keys=False))
 
 
 def stack_config(lab: Lab | None, *, region: str) -> Mapping[str, object]:

@@ -40,7 +40,7 @@ def until(happens: Callable[[], object], *, seconds: float, what: str = "") -> f
     while not happens():
         waited = time.monotonic() - start
         assert waited < seconds, f"not within {seconds} s: {what or happens}"
-        time.sleep(0.05)
+        time.sleep(0.1)
     return time.monotonic() - start
 
 

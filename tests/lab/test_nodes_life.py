@@ -7,6 +7,7 @@ import pytest
 from in_lab import LabWorld, until
 
 from rehearsal.images import nodes_dir
+from rehearsal.nodes.containers import CGROUPS
 from remote import connect, connect_until
 
 BOOT_SECONDS = 60
@@ -111,8 +112,13 @@ def test_an_instance_outside_the_labs_network_is_told_as_a_problem(lab: LabWorld
 
 
 def test_terminated_instances_are_gone_soon(lab: LabWorld, trio: list[str]):
+    code, output = lab.on(trio[0], ["docker", "run", "--detach", "--network=host", lab.lab.image, "sleep", "600"])
+    inner = output.splitlines()[-1]
+    assert (code, len(inner)) == (0, 64), output
+    assert list(CGROUPS.glob(f"**/docker/{inner}"))
     since = time.monotonic()
     lab.terminate(*trio)
     print(f"three at once, TerminateInstances to no container: {time.monotonic() - since:.1f} s")
     until(lambda: not any((nodes_dir(lab.world.world_id) / i).exists() for i in trio), seconds=30)
     until(lambda: lab.board() == {"nodes": {}, "problems": {}}, seconds=20, what="nothing in the status")
+    assert not list(CGROUPS.glob(f"**/docker/{inner}")), "control groups of the node's own containers"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.world.environment import exports, process_environment
+from rehearsal.world.environment import exports, pulumi_environment
 from rehearsal.world.places import places
 from rehearsal.world.record import World
 
@@ -52,20 +52,18 @@ def test_a_shell_that_evaluates_it_sees_no_setting_of_the_person(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("person")
-def test_commands_inside_the_world_get_the_same(tmp_path: Path):
-    place = places(tmp_path)
-    env = process_environment(place, world())
-    assert env["AWS_ACCESS_KEY_ID"] == "rehearsal"
-    assert not {"AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "PULUMI_ACCESS_TOKEN"} & env.keys()
+def test_pulumi_commands_of_ours_see_no_setting_of_the_person_either(tmp_path: Path):
+    env = pulumi_environment(places(tmp_path), "/opt/engine")
+    assert env["PULUMI_BACKEND_URL"] == f"file://{tmp_path}/state"
+    assert not {"AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL_S3", "PULUMI_ACCESS_TOKEN"} & env.keys()
 
 
 @pytest.mark.usefixtures("person")
 def test_entered_twice_it_changes_nothing_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = places(tmp_path)
-    once = process_environment(place, world())
-    for name, value in once.items():
-        monkeypatch.setenv(name, value)
-    assert process_environment(place, world())["PATH"] == once["PATH"]
+    once = pulumi_environment(place, "/opt/engine")
+    monkeypatch.setenv("PATH", once["PATH"])
+    assert pulumi_environment(place, "/opt/engine")["PATH"] == once["PATH"]
 
 
 def test_a_world_elsewhere_has_a_stack_of_its_own(tmp_path: Path):
