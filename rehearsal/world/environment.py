@@ -53,6 +53,11 @@ def masked(names: Mapping[str, str]) -> list[str]:
     return sorted(name for name in names if name.startswith(MASKED_PREFIXES))
 
 
+def process_environment(place: Places, world: World) -> dict[str, str]:
+    """The whole environment of a command that runs inside the world."""
+    return pulumi_environment(place, world.engine_bin) | settings(place, world)
+
+
 def pulumi_environment(place: Places, engine_bin: str) -> dict[str, str]:
     """The whole environment of a Pulumi command that calls no AWS."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(MASKED_PREFIXES)}
