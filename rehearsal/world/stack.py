@@ -15,6 +15,16 @@ LAB_INSTANCE_TYPE = "m7i.large"
 PULUMI_SECONDS = 60
 
 
+def make_stack(place: Places, world: World) -> None:
+    """Gives a world that is up a stack of its own.
+
+    Raises:
+        RayrigError: Pulumi refused, or took too long.
+    """
+    init_stack(place, world.engine_bin)
+    configure_stack(place, world)
+
+
 def init_stack(place: Places, engine_bin: str) -> None:
     """Makes an empty stack, whose aws plugin is the double; needs no AWS, so the world may still be starting.
 
