@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from in_lab import BUCKET, LabWorld, until
+from in_lab import BUCKET, ROLE, LabWorld, until
 
 from bootstrap.container import SPEC_LABEL
 from bootstrap.converge import converge_fleet, prepare_node, start_head
@@ -14,12 +14,14 @@ from bootstrap.progress import Progress
 from bootstrap.readiness import open_from_outside
 from contract.errors import NotReadyError, RayrigError, StepError
 from contract.inventory import Endpoint, EndpointKind, HealthCheck, Node, Ports, Role, Storage
-from contract.names import RAY_CONTAINER, TOKEN_PATH
+from contract.names import RAY_CONTAINER, TOKEN_PATH, runs_prefix
 from contract.resources import Home, NodeInputs, RayFleetInputs, RayFleetOutputs, RayHeadInputs
+from infra.identity import node_policy
 from remote.keys import KEY_VARIABLE
 
 BOOT_SECONDS = 60
-CLUSTER_URI = f"s3://{BUCKET}/clusters/bootstrap-tests"
+CLUSTER_ID = "bootstrap-tests"
+CLUSTER_URI = f"s3://{BUCKET}/clusters/{CLUSTER_ID}"
 QUICK = HealthCheck(initial_delay_ms=3000, period_ms=1000, timeout_ms=2000, failure_threshold=3)
 GIB = 2**30
 
@@ -35,7 +37,7 @@ class Cluster:
     def inputs(self, workers: int = 2) -> RayFleetInputs:
         return RayFleetInputs(
             home=home(self.lab),
-            cluster_id="bootstrap-tests",
+            cluster_id=CLUSTER_ID,
             head=self.nodes[0],
             user="ubuntu",
             image=self.lab.lab.image,
@@ -102,7 +104,7 @@ def node_of(lab: LabWorld, instance_id: str, name: str) -> Node:
 def prepare(cluster: Cluster, node: Node, image: str) -> dict[str, str]:
     inputs = NodeInputs(
         home=home(cluster.lab),
-        cluster_id="bootstrap-tests",
+        cluster_id=CLUSTER_ID,
         node=node.model_copy(update={"host_key": None}),
         user="ubuntu",
         role_id="AROATEST",
@@ -117,6 +119,11 @@ def prepare(cluster: Cluster, node: Node, image: str) -> dict[str, str]:
 def cluster(lab: LabWorld):
     """Three nodes, booted and prepared."""
     names = ("head", "worker-1", "worker-2")
+    # The policy that `pulumi up` gives its nodes: the proof must get by with it.
+    policy = node_policy(
+        bucket_arn=f"arn:aws:s3:::{BUCKET}", cluster_id=CLUSTER_ID, runs_prefix=runs_prefix("bootstrap-tests")
+    )
+    lab.client("iam").put_role_policy(RoleName=ROLE, PolicyName=CLUSTER_ID, PolicyDocument=policy)
     ids = lab.launch(len(names))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY_VARIABLE, str(lab.place.ssh_key))
@@ -168,6 +175,7 @@ def test_head_and_workers_are_proven_ready(cluster):
     outputs = start_head(cluster.head_inputs(), report=cluster.lines.append)
     assert outputs.address == f"{cluster.nodes[0].private_ip}:6379"
     ready = cluster.converge()
+    print("head:", outputs.stage_seconds, "fleet:", ready.stage_seconds)
     assert ready.state == "ready"
     assert ready.versions["ray"] == "2.60.0"
     assert ready.versions["python"]

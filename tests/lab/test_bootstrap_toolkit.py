@@ -104,10 +104,10 @@ def test_a_new_version_moves_all_four_without_a_restart_of_docker(lab, node):
     assert docker_started(connection) == before
 
 
-def test_a_tampered_index_is_refused(lab, node):
+def test_a_tampered_package_is_refused(lab, node):
     connection, repository = node
-    index = "/srv/toolkit/dists/stable/main/binary-amd64/Packages"
-    connection.run(["sh", "-c", f"rm {index}.gz; sed -i s/stub/other/ {index}"], sudo=True, timeout_seconds=20)
+    package = f"/srv/toolkit/pool/nvidia-container-toolkit-base_{LAST}_all.deb"
+    connection.run(["sh", "-c", f"printf x >> {package}"], sudo=True, timeout_seconds=20)
     with pytest.raises(StepError, match="could not be set up"):
         ensure(lab, connection, ToolkitSource(**repository, version=LAST))
     facts = read_facts(connection, image=lab.lab.image)
