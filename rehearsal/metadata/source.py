@@ -34,8 +34,13 @@ class Source:
 
     def instance_at(self, address: str) -> Instance | None:
         """The instance that is up and has this private address."""
-        instances = self._keep("instances", FRESH_SECONDS, self._cloud.instances)
-        return next((i for i in instances.values() if i.private_ip == address and i.state in UP), None)
+        # A caller not known yet was launched since the last look: its boot must not wait for the next.
+        for seconds in (FRESH_SECONDS, 0.0):
+            instances = self._keep("instances", seconds, self._cloud.instances)
+            for instance in instances.values():
+                if instance.private_ip == address and instance.state in UP:
+                    return instance
+        return None
 
     def facts(self, instance: Instance) -> Facts:
         """Everything about an instance but its user data and credentials."""

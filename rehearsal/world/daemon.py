@@ -13,11 +13,11 @@ from types import FrameType
 
 import psutil
 
-from contract.errors import RayrigError
+from contract.errors import LeftoversError, RayrigError
 from rehearsal.world.aws import open_aws
 from rehearsal.world.board import Board
 from rehearsal.world.places import Places, places
-from rehearsal.world.record import Plan, World, read_plan, write_pid, write_world
+from rehearsal.world.record import Plan, World, read_plan, remove_traces, write_pid, write_world
 
 WATCH_SECONDS = 0.5
 LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
@@ -51,13 +51,18 @@ def main() -> int:
             write_world(place, world)
             log.info("ready: %s", world.endpoint_url)
             ending.wait()
+            place.record.unlink(missing_ok=True)
+    except LeftoversError as error:
+        # The plan stays: `stop` and the next `start` know by it whose things they are to remove.
+        log.error("%s", error)  # noqa: TRY400 - the message is for a person
+        place.pidfile.unlink(missing_ok=True)
+        return 1
     except (RayrigError, OSError) as error:
         log.error("%s", error)  # noqa: TRY400 - the message is for a person
+        remove_traces(place)
         return 1
-    finally:
-        for path in (place.record, place.status, place.pidfile):
-            path.unlink(missing_ok=True)
     log.info("ended")
+    remove_traces(place)
     return 0
 
 

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import psutil
 from contract.errors import RayrigError
 from rehearsal.world.keys import make_secrets
 from rehearsal.world.places import PROJECT, Places, write_private
-from rehearsal.world.record import LabParts, Plan, World, live_daemon, read_plan, read_world
+from rehearsal.world.record import LabParts, Plan, World, live_daemon, read_plan, read_world, remove_traces
 from rehearsal.world.stack import configure_stack, init_stack
 
 REGION = "eu-west-1"
@@ -110,12 +109,7 @@ def stop(place: Places, *, say: Say) -> None:
         _end(daemon, place, say)
     if plan and plan.lab:
         _remove_labelled(plan.world_id, say)
-    for path in (place.record, place.status, place.pidfile, place.stack_config, place.ssh_key, place.passphrase):
-        path.unlink(missing_ok=True)
-    place.ssh_key.with_suffix(".pub").unlink(missing_ok=True)
-    for folder in (place.pulumi_home, place.pulumi_state, place.notices):
-        shutil.rmtree(folder, ignore_errors=not folder.exists())
-    place.plan.unlink(missing_ok=True)
+    remove_traces(place)
     say(f"world {plan.world_id} ended" if plan else "no world is up")
 
 

@@ -1,6 +1,7 @@
 """What others know of a world: its record on disk, and whether its daemon lives."""
 
 import os
+import shutil
 from pathlib import Path
 
 import psutil
@@ -97,3 +98,13 @@ def live_daemon(place: Places) -> psutil.Process | None:
     except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
         return None
     return process
+
+
+def remove_traces(place: Places) -> None:
+    """Removes a world's files but its log and requests: record, keys, stack, and the plan last of all."""
+    for path in (place.record, place.status, place.pidfile, place.stack_config, place.ssh_key, place.passphrase):
+        path.unlink(missing_ok=True)
+    place.ssh_key.with_suffix(".pub").unlink(missing_ok=True)
+    for folder in (place.pulumi_home, place.pulumi_state, place.notices):
+        shutil.rmtree(folder, ignore_errors=not folder.exists())
+    place.plan.unlink(missing_ok=True)

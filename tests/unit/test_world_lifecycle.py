@@ -79,7 +79,9 @@ def test_a_world_that_was_killed_is_said_and_replaced_and_one_made_for_a_process
         assert second.world_id != first.world_id
         other.kill()
     until(lambda: live_daemon(place) is None)
-    assert not place.record.exists()
+    until(lambda: not place.plan.exists())
+    assert status(place)[0]
+    assert not place.ssh_key.exists()
 
 
 def test_without_a_world_there_is_nothing_to_enter_and_nothing_wrong(tmp_path: Path):
