@@ -16,7 +16,14 @@ def main() -> int:
     """Runs one verb; returns its exit code."""
     arguments = _parser().parse_args()
     place = places(arguments.directory)
-    verbs = {"start": _start, "stop": _stop, "env": _env, "status": _status, "rehearse": _rehearse}
+    verbs = {
+        "start": _start,
+        "stop": _stop,
+        "env": _env,
+        "status": _status,
+        "spot-notice": _spot_notice,
+        "rehearse": _rehearse,
+    }
     try:
         return verbs[arguments.verb](place, arguments)
     except RayrigError as error:
@@ -35,6 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser("stop", help="end the world and remove all of it")
     verbs.add_parser("env", help='shell settings: eval "$(python -m rehearsal env)"')
     verbs.add_parser("status", help="what is up and what is wrong")
+    notice = verbs.add_parser("spot-notice", help="tell an instance that it will be interrupted in two minutes")
+    notice.add_argument("instance", help="its id, i-…")
+    notice.add_argument("--action", choices=("terminate", "stop", "hibernate"), default="terminate")
     verbs.add_parser("rehearse", help="the three commands from beginning to end, timed and proven")
     return parser
 
@@ -86,6 +96,14 @@ def _status(place: Places, _arguments: argparse.Namespace) -> int:
     for line in lines:
         _say(line)
     return int(ExitCode.SUCCESS if well else ExitCode.FAILURE)
+
+
+def _spot_notice(place: Places, arguments: argparse.Namespace) -> int:
+    from rehearsal.metadata.notices import give_spot_notice  # noqa: PLC0415 - each verb loads only what it needs
+
+    give_spot_notice(place.notices, arguments.instance, action=arguments.action)
+    _say(f"{arguments.instance} finds the notice at meta-data/spot/instance-action; nothing else is done")
+    return int(ExitCode.SUCCESS)
 
 
 def _rehearse(_place: Places, _arguments: argparse.Namespace) -> int:

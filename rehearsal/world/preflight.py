@@ -20,18 +20,18 @@ def require_lab() -> None:
     """
     if not sys.platform.startswith("linux"):
         raise RayrigError("nodes need Linux", why="their images, networks and packet filters are Linux's")
+    if os.geteuid() != 0:
+        raise RayrigError(
+            "nodes need root",
+            why="their images are made with debootstrap and chroot, their Docker roots are copies of root's own files "
+            "(cp -a), and the lab's bridge gets an address (ip address add)",
+            next_step="run the same command as root (sudo -E). " + WITHOUT,
+        )
     if problem := docker_problem():
         raise RayrigError(
             "no Docker engine for the nodes, their network and their registry",
             why=problem,
             next_step="apt-get install docker.io, then `systemctl start docker` (or run `dockerd` as root). " + WITHOUT,
-        )
-    if os.geteuid() != 0:
-        raise RayrigError(
-            "nodes need root",
-            why="their images are made with debootstrap and chroot, their Docker roots with hard links to root's files "
-            "(cp -al), and the bridge gets an address (ip address add)",
-            next_step="run the same command as root (sudo -E). " + WITHOUT,
         )
 
 
