@@ -100,9 +100,10 @@ def prepare_node(inputs: NodeInputs, *, host_key: str, report: Report) -> NodeOu
 
 
 def start_head(inputs: RayHeadInputs, *, report: Report) -> RayHeadOutputs:
-    """Makes the token and starts the head; returns as soon as GCS and the dashboard answer.
+    """Makes the token and starts the head; returns as soon as GCS answers, which is all that workers need.
 
-    A head that runs as wanted is left alone, whatever number of CPUs it offers: that is the fleet's business.
+    The dashboard answers some seconds later, while the workers start. A head that runs as wanted is left alone,
+    whatever number of CPUs it offers: both are the fleet's business.
 
     Raises:
         StepError: it names step, cause and next step.
@@ -142,9 +143,11 @@ def converge_fleet(inputs: RayFleetInputs, *, previous: RayFleetInputs | None, r
         cpu_count = 0 if workers else inputs.head.cpu_count
         token, head_joining = _start_head(head, inputs, cpu_count=cpu_count, any_cpus=False)
         if leaving:
+            _wait_for_head(head, inputs, "dashboard", dashboard=True)
             _drain(head, leaving, inputs, report)
         spec = _spec(inputs, token)
         joining = _parallel(lambda v: _start_worker(v, inputs, spec, token), workers)
+        _wait_for_head(head, inputs, "dashboard", dashboard=True)
         with head.log.timed("join"):
             ray_ids = wait_for_nodes(
                 head.connection,
@@ -257,10 +260,16 @@ def _start_head(visit: _Visit, inputs: RayHeadInputs, *, cpu_count: int, any_cpu
             cpu_count=cpu_count,
             any_cpus=any_cpus,
         )
-    with visit.log.timed("head_answers"):
-        wait_for_head(visit.connection, visit.log, address=visit.node.private_ip, ports=inputs.ports)
-    visit.log.say(HEAD, "GCS and dashboard answer")
+    _wait_for_head(visit, inputs, "gcs", dashboard=False)
     return token, _joining(visit, container)
+
+
+def _wait_for_head(visit: _Visit, inputs: RayHeadInputs, stage: str, *, dashboard: bool) -> None:
+    with visit.log.timed(stage):
+        wait_for_head(
+            visit.connection, visit.log, address=visit.node.private_ip, ports=inputs.ports, dashboard=dashboard
+        )
+    visit.log.say(HEAD, f"{stage} answers")
 
 
 def _joining(visit: _Visit, container: RunningContainer) -> JoiningNode:

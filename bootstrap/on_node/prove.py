@@ -4,7 +4,7 @@ Argument: {"address", "gcs_address", "dashboard_port", "nodes": [{"name", "ip", 
 "cluster_id", "task_seconds", "proof_seconds", "earlier": {...}}. Answers line by line: progress lines
 `{"progress": …}`, at the end `{"ok", "failures", "document"}`.
 
-Proofs per node: a task, an object fetched from every other node and from the head, an actor that runs the image's
+Proofs per node: a task, objects fetched from the other nodes, an actor that runs the image's
 verification, a nonce written to shared storage and read back on the head, GPUs as wanted, and an age beyond what Ray
 needs to notice a deaf node.
 """
@@ -25,6 +25,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 OBJECT_BYTES = 2 * 2**20
 """Large enough to live in the object store (Ray inlines up to 100 KiB)."""
 AGE_POLL_SECONDS = 0.25
+ALL_PAIRS_NODES = 16
+RING_NEIGHBOURS = 3
 
 
 def say(text: str) -> None:
@@ -37,6 +39,15 @@ def make_object(size: int) -> "tuple[str, bytes]":
     return ray.get_runtime_context().get_node_id(), os.urandom(1) * size
 
 
+def sources(names: "list[str]", name: str) -> "list[str]":
+    """Whose objects a node fetches: everybody else's, on a large cluster the head's and the next ones' in a ring."""
+    if len(names) <= ALL_PAIRS_NODES:
+        return [other for other in names if other != name]
+    at = names.index(name)
+    ring = [names[(at + step) % len(names)] for step in range(1, RING_NEIGHBOURS + 1)]
+    return [other for other in dict.fromkeys([names[0], *ring]) if other != name]
+
+
 class Prober:
     """An actor pinned to one node."""
 
@@ -45,7 +56,11 @@ class Prober:
         return [len(ray.get(reference)[1]) for reference in objects]
 
     def verify(self, gpus: int, shm_bytes: int) -> "dict[str, typing.Any]":
-        """The image's verification, in a Ray worker process as jobs have it."""
+        """The image's verification, in a Ray worker process as jobs have it.
+
+        The GPUs are looked at past Ray, which hides them from whoever reserved none: a job may hold them all.
+        """
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         from images.verify import as_json, verify  # noqa: PLC0415 - exists in the image only
 
         return dict(json.loads(as_json(verify(gpus=gpus, shm_bytes=shm_bytes))))
@@ -128,8 +143,8 @@ class Proof:
         fetches, checks, writes = {}, {}, {}
         for node in self.nodes:
             name = node["name"]
-            actor = prober.options(scheduling_strategy=self.on(name), num_gpus=node["gpus"]).remote()
-            fetches[name] = actor.fetch.remote([objects[other] for other in self.ids if other != name])
+            actor = prober.options(scheduling_strategy=self.on(name)).remote()
+            fetches[name] = actor.fetch.remote([objects[other] for other in sources(list(self.ids), name)])
             checks[name] = actor.verify.remote(node["gpus"], node["shm_bytes"])
             writes[name] = actor.write.remote(f"{prefix}/{name}", f"{self.nonce}-{name}")
         for name, sizes in self.gather("an object fetch across nodes", fetches, seconds).items():

@@ -52,14 +52,6 @@ class RunningContainer:
     restarts: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadAnswer:
-    """What the head said when asked."""
-
-    gcs_seconds: float | None
-    dashboard_status: int
-
-
 def ensure_container(
     connection: Connection,
     log: NodeLog,
@@ -146,9 +138,15 @@ def unix_ms(docker_time: str) -> float:
 
 
 def wait_for_head(
-    connection: Connection, log: NodeLog, *, address: str, ports: Ports, timeout_seconds: float = HEAD_SECONDS
-) -> HeadAnswer:
-    """Waits until GCS and the dashboard answer with the token on file.
+    connection: Connection,
+    log: NodeLog,
+    *,
+    address: str,
+    ports: Ports,
+    dashboard: bool,
+    timeout_seconds: float = HEAD_SECONDS,
+) -> None:
+    """Waits until GCS answers and, if `dashboard`, until the dashboard does with the token on file.
 
     Raises:
         StepError: the container ended, or one of them does not answer in time; the error names which.
@@ -161,15 +159,13 @@ def wait_for_head(
         address=address,
         gcs_port=ports.gcs,
         dashboard_port=ports.dashboard,
+        need_dashboard=dashboard,
         token_path=TOKEN_PATH,
         wait_seconds=timeout_seconds,
     )
     status = int(str(answer["dashboard"]))
     if answer["ready"]:
-        seconds = answer.get("gcs_seconds")
-        return HeadAnswer(
-            gcs_seconds=float(seconds) if isinstance(seconds, int | float) else None, dashboard_status=status
-        )
+        return
     state = answer["container"]
     tail = answer["log_tail"]
     why = "\n".join(str(line) for line in tail) if isinstance(tail, list) else ""

@@ -321,6 +321,17 @@ def test_a_node_that_hangs_is_named_in_time(cluster):
     cluster.converge()
 
 
+def test_a_rebooted_node_returns_without_help(cluster):
+    before = cluster.containers()
+    started = cluster.on("worker-1", "docker", "inspect", "--format", "{{.State.StartedAt}}", RAY_CONTAINER)
+    machine = cluster.lab.container(cluster.nodes[1].instance_id)
+    assert machine is not None
+    machine.restart(timeout=20)
+    cluster.converge()
+    assert cluster.containers() == before
+    assert started != cluster.on("worker-1", "docker", "inspect", "--format", "{{.State.StartedAt}}", RAY_CONTAINER)
+
+
 def test_labels_tell_what_runs(cluster):
     shown = cluster.on(
         "head", "docker", "inspect", "--format", f'{{{{index .Config.Labels "{SPEC_LABEL}"}}}}', RAY_CONTAINER

@@ -10,9 +10,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from remote_ssh_server import SshServer, new_key
 
 from bootstrap import on_node
-from bootstrap.on_node import boot, follow, nodes, ports, program, pull, token, versions
+from bootstrap.on_node import boot, follow, nodes, ports, program, prove, pull, run_program, token, versions
+from remote import CommandError, Target, connect
+from remote.keys import Login
 
 NAMES = sorted(
     path.stem for path in Path(on_node.__file__).parent.glob("*.py") if path.stem not in {"__init__", "docker_socket"}
@@ -207,3 +210,35 @@ def test_versions_are_read_without_importing_torch_or_ray():
     assert found["ray"] == "2.60.0"
     assert "torch" in found
     assert versions.torch_versions()["torch"] == found["torch"]
+
+
+def test_everybody_fetches_from_everybody_until_that_is_too_much():
+    assert prove.sources(["head", "a", "b"], "a") == ["head", "b"]
+    many = ["head", *(f"worker-{n}" for n in range(40))]
+    for name in many:
+        chosen = prove.sources(many, name)
+        assert name not in chosen
+        assert 3 <= len(chosen) <= 4
+        assert name == "head" or "head" in chosen
+    fetched = {source for name in many for source in prove.sources(many, name)}
+    assert fetched == set(many)
+
+
+def test_a_program_runs_over_ssh_and_answers_typed(tmp_path):
+    host_key, user_key = new_key(), new_key()
+    server = SshServer(folder=tmp_path, host_key=host_key, user_key=user_key).start()
+    target = Target(
+        name="worker-1",
+        host="127.0.0.1",
+        port=server.port,
+        user="ubuntu",
+        host_key=f"{host_key.get_name()} {host_key.get_base64()}",
+    )
+    try:
+        with connect(target, login=Login(key=user_key, allow_agent=False, look_for_keys=False)) as connection:
+            answer = run_program(connection, "follow", timeout_seconds=20, state_path="/nowhere", wait_seconds=0)
+            assert answer == {"missing": True, "finished": False}
+            with pytest.raises(CommandError, match="KeyError"):
+                run_program(connection, "follow", timeout_seconds=20)
+    finally:
+        server.close()
