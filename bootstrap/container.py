@@ -164,6 +164,8 @@ def _environment(spec: RaySpec) -> dict[str, str]:
         "RAY_ROTATION_MAX_BYTES": str(RAY_LOG_BYTES),
         "RAY_ROTATION_BACKUP_COUNT": "3",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray's 3 s between SIGTERM and SIGKILL would cut off a stopped training's last checkpoint.
+        "RAY_JOB_STOP_WAIT_TIME_S": "30",
         "AUTOSCALER_METRIC_PORT": str(spec.ports.autoscaler_metrics),
         "DASHBOARD_METRIC_PORT": str(spec.ports.dashboard_metrics),
         "AWS_REGION": spec.home.region,

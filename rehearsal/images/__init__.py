@@ -2,7 +2,6 @@
 
 from rehearsal.images.build import LabImages, ensure_lab_images
 from rehearsal.images.cache import cache_dir, nodes_dir
-from rehearsal.images.docker_root import clone_docker_root
 from rehearsal.images.node import node_run_options
 from rehearsal.images.ray_push import publish_ray_image
 from rehearsal.images.registry import registry_container_spec, start_registry
@@ -10,7 +9,6 @@ from rehearsal.images.registry import registry_container_spec, start_registry
 __all__ = [
     "LabImages",
     "cache_dir",
-    "clone_docker_root",
     "ensure_lab_images",
     "node_run_options",
     "nodes_dir",

@@ -1,7 +1,6 @@
-"""The prepared Docker root: a node's /var/lib/docker that holds the Ray image's base, and quick clones of it."""
+"""The prepared Docker root: a node's /var/lib/docker that holds the Ray image's base."""
 
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ _READY_SECONDS = 60.0
 _PULL_SECONDS = 300.0
 _SETTLE_SECONDS = 300.0
 _STOP_SECONDS = 40
-_CLONE_SECONDS = 120.0
 _PORT = 5000
 _INSIDE = f"127.0.0.1:{_PORT}"
 _POLL_SECONDS = 0.3
@@ -133,57 +131,3 @@ def _until(
             say(f"{label} ({now - start:.0f} s)")
             notice = now
         time.sleep(_POLL_SECONDS)
-
-
-def clone_docker_root(source: Path, target: Path) -> None:
-    """Makes a node's own Docker root from the prepared one; about a second and a few MB.
-
-    Layers' files are hard links, which is safe because an overlay never writes to its lower layers; everything else
-    is really copied. Both must lie on one file system.
-
-    Raises:
-        RayrigError: the target exists, or the copy failed.
-    """
-    if target.exists():
-        raise RayrigError("A node's Docker root exists already", where=str(target), next_step="remove that folder")
-    layers = sorted(path.relative_to(source) for path in source.glob("overlay2/*/diff"))
-    target.mkdir(parents=True)
-    try:
-        listing = "".join(f"./{layer}\n" for layer in layers)
-        _pipe(
-            ["tar", "-C", str(source), "--exclude-from=-", "--anchored", "--no-wildcards", "--xattrs", "-c", "."],
-            ["tar", "-C", str(target), "--xattrs", "-p", "-x"],
-            listing,
-        )
-        for layer in layers:
-            _run(["cp", "-a", "--link", str(source / layer), str(target / layer)])
-    except RayrigError:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
-
-
-def _run(argv: list[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_CLONE_SECONDS)
-    if done.returncode != 0:
-        raise RayrigError("Cloning the prepared Docker root failed", where=argv[-1], why=done.stderr.strip()[-300:])
-
-
-def _pipe(writer_argv: list[str], reader_argv: list[str], text: str) -> None:
-    """Runs two commands as a pipeline; the first one's standard input is the text."""
-    with subprocess.Popen(writer_argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
-        reader = subprocess.Popen(reader_argv, stdin=writer.stdout, stderr=subprocess.PIPE)
-        if writer.stdin is None or writer.stdout is None:
-            raise AssertionError("both are pipes")
-        writer.stdout.close()
-        writer.stdin.write(text.encode())
-        writer.stdin.close()
-        try:
-            _, said = reader.communicate(timeout=_CLONE_SECONDS)
-            code = writer.wait(_CLONE_SECONDS)
-        finally:
-            for process in (reader, writer):
-                if process.poll() is None:
-                    process.kill()
-    if code != 0 or reader.returncode != 0:
-        why = said.decode(errors="replace").strip()[-300:] or f"exit codes {code} and {reader.returncode}"
-        raise RayrigError("Cloning the prepared Docker root failed", where=reader_argv[2], why=why)

@@ -17,7 +17,6 @@ from docker.models.networks import Network
 
 from rehearsal.images import (
     LabImages,
-    clone_docker_root,
     ensure_lab_images,
     node_run_options,
     nodes_dir,
@@ -25,6 +24,7 @@ from rehearsal.images import (
     start_registry,
 )
 from rehearsal.images.node import METADATA_VARIABLE
+from rehearsal.nodes.docker_root import lay_out
 
 WORLD = f"test-images-{secrets.token_hex(3)}"
 USER_DATA = "#!/bin/sh\necho as-$(id -un) >/root/user-data-ran\n"
@@ -134,10 +134,12 @@ def metadata(gateway: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def node(images: LabImages, client: docker.DockerClient, network: Network, metadata: str, folder: Path) -> Container:
     root = folder / "n1/docker"
-    clone_docker_root(images.prepared_docker_root, root)
+    layers = lay_out(images.prepared_docker_root, root)
     labels = {"rayrig.rehearsal": WORLD}
     options = node_run_options(docker_root=root, metadata=metadata)
-    node = client.containers.run(images.node_image, name=f"{WORLD}-n1", network=network.name, labels=labels, **options)
+    node = client.containers.run(
+        images.node_image, name=f"{WORLD}-n1", network=network.name, labels=labels, mounts=layers, **options
+    )
     until(lambda: succeeds(node, "test", "-e", "/var/lib/cloud/instance/boot-finished"), seconds=60)
     until(lambda: succeeds(node, "docker", "version"), seconds=60)
     return node

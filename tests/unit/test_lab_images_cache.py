@@ -10,7 +10,6 @@ import pytest
 from contract.errors import RayrigError
 from rehearsal.images import cache
 from rehearsal.images.build import _plan
-from rehearsal.images.docker_root import clone_docker_root
 
 
 @pytest.fixture(autouse=True)
@@ -91,47 +90,3 @@ def test_lock_names_how_to_find_the_holder_when_time_is_up(monkeypatch: pytest.M
     ):
         raise AssertionError("not reached")
     assert time.monotonic() - start < 5
-
-
-@pytest.fixture
-def prepared(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
-    diff = root / "overlay2/abc/diff/usr"
-    diff.mkdir(parents=True)
-    (diff / "data").write_text("layer")
-    (diff / "link").symlink_to("data")
-    (root / "overlay2/abc/link").write_text("SHORT")
-    (root / "overlay2/abc/diff/diff").mkdir()
-    (root / "image").mkdir(mode=0o700)
-    (root / "image/db").write_text("database")
-    return root
-
-
-def test_clone_links_layers_and_copies_the_rest(prepared: Path, tmp_path: Path) -> None:
-    target = tmp_path / "nodes/n1/docker"
-    clone_docker_root(prepared, target)
-
-    def same(path: str) -> bool:
-        return (prepared / path).samefile(target / path)
-
-    assert same("overlay2/abc/diff/usr/data")
-    assert (target / "overlay2/abc/diff/usr/link").is_symlink()
-    assert not same("image/db")
-    assert not same("overlay2/abc/link")
-    assert (target / "image/db").read_text() == "database"
-    assert (target / "image").stat().st_mode & 0o777 == 0o700
-    assert sorted(p.relative_to(prepared) for p in prepared.rglob("*")) == sorted(
-        p.relative_to(target) for p in target.rglob("*")
-    )
-
-
-def test_clone_never_mixes_with_what_is_there(prepared: Path, tmp_path: Path) -> None:
-    (tmp_path / "there").mkdir()
-    with pytest.raises(RayrigError, match="exists already"):
-        clone_docker_root(prepared, tmp_path / "there")
-
-
-def test_failed_clone_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RayrigError, match="Cloning"):
-        clone_docker_root(tmp_path / "missing", tmp_path / "target")
-    assert not (tmp_path / "target").exists()
