@@ -24,7 +24,7 @@ from rehearsal.images import (
     start_registry,
 )
 from rehearsal.images.node import METADATA_VARIABLE
-from rehearsal.nodes.docker_root import lay_out
+from rehearsal.nodes.docker_root import INSIDE, lay_out
 
 WORLD = f"test-images-{secrets.token_hex(3)}"
 USER_DATA = "#!/bin/sh\necho as-$(id -un) >/root/user-data-ran\n"
@@ -218,10 +218,11 @@ def test_image_with_this_checkouts_code_reaches_a_node_by_digest_in_seconds(
     until(lambda: not says(node, "docker", "ps", "-q"), seconds=20)
 
 
-def test_layers_of_the_clone_are_the_prepared_roots_own(images: LabImages, folder: Path, node: Container) -> None:
-    assert node.name
+def test_a_node_stands_on_the_prepared_layers_and_cannot_write_to_them(images: LabImages, node: Container) -> None:
     source = next(images.prepared_docker_root.glob("overlay2/*/diff/opt/ray/bin/ray"))
-    assert source.samefile(folder / "n1/docker" / source.relative_to(images.prepared_docker_root))
+    inside = str(INSIDE / source.relative_to(images.prepared_docker_root))
+    assert says(node, "stat", "-c", "%i", inside) == str(source.stat().st_ino)
+    assert not succeeds(node, "sh", "-c", f"echo changed >> {inside}")
 
 
 @pytest.mark.parametrize(("command", "code"), [("reboot", 129), ("poweroff", 130)])
