@@ -1,6 +1,7 @@
 """What a spec must fulfil before the first resource is made: one class per rule."""
 
 import ipaddress
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ PRIVATE = tuple(
 VPC_PREFIXES = range(16, 29)
 """The sizes that AWS takes for a VPC, /16 to /28."""
 MAX_TAG_KEY, MAX_TAG_VALUE = 128, 256
+TAG_KEY = re.compile(r"^[A-Za-z0-9_.:=+@-]+$")
+"""Keys that EC2 takes where instance tags are in the metadata service, as the nodes' are: neither space nor slash."""
+RESERVED_TAG_KEYS = frozenset({"Name", ".", "..", "_index"})
 MAX_TAGS = 40
 """AWS takes 50 per resource; the rest is for rayrig's own and Name."""
 
@@ -202,12 +206,16 @@ class TagsAllowed(Rule):
                 f"{len(spec.tags)} tags are more than {MAX_TAGS}", where=where, next_step="leave some out"
             )
         for key, value in spec.tags.items():
-            if key.lower().startswith(("aws:", "rayrig:")) or key == "Name":
+            if key.lower().startswith(("aws:", "rayrig:")) or key in RESERVED_TAG_KEYS:
                 reason = "rayrig and AWS set tags of this name themselves"
             elif not 1 <= len(key) <= MAX_TAG_KEY or len(value) > MAX_TAG_VALUE:
                 reason = "a key has 1 to 128 characters, a value at most 256"
-            elif not all(c.isalnum() or c in " _.:/=+-@" for c in key + value):
-                reason = "letters, digits, spaces and _ . : / = + - @ are allowed"
+            elif not TAG_KEY.match(key):
+                reason = (
+                    "in a key a to z, digits and _ . : = + - @ are allowed: nodes read their tags, and so EC2 is strict"
+                )
+            elif not all(c.isalnum() or c in " _.:/=+-@" for c in value):
+                reason = "in a value letters, digits, spaces and _ . : / = + - @ are allowed"
             else:
                 continue
             yield ConfigError(

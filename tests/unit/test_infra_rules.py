@@ -39,6 +39,9 @@ SPEC_EXAMPLES: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"tags": {"Name": "mine"}}, "set tags of this name themselves"),
         ({"tags": {"k": "v" * 257}}, "at most 256"),
         ({"tags": {"k": "a<b"}}, "are allowed"),
+        ({"tags": {"cost centre": "rl"}}, "in a key"),
+        ({"tags": {"cost/centre": "rl"}}, "in a key"),
+        ({"tags": {"_index": "rl"}}, "set tags of this name themselves"),
         ({"tags": {f"k{i}": "" for i in range(41)}}, "more than 40"),
     ],
 }
@@ -98,7 +101,7 @@ def test_a_good_spec_passes_every_rule() -> None:
     assert check_spec(loaded()) == ()
     assert check_account(spec(), facts()) == ()
     assert check_spec(loaded(workers=0, vpc_cidr="10.0.0.0/28")) == ()
-    assert check_spec(loaded(tags={"team": "rl", "cost centre": "a/b"})) == ()
+    assert check_spec(loaded(tags={"team": "rl", "cost-centre": "a/b c"})) == ()
 
 
 def test_unknown_zones_are_not_no_zones() -> None:
