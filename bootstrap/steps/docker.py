@@ -14,6 +14,22 @@ APT_IDLE_SECONDS = APT_LOCK_SECONDS + 60.0
 APT_OPTIONS = (f"--option=DPkg::Lock::Timeout={APT_LOCK_SECONDS}", "--option=Acquire::Retries=3")
 """A lock held by somebody else is waited for; dpkg is never killed."""
 
+_PATIENT_APT = """
+end=$(($(date +%s) + $1))
+shift
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+until "$@" 2>"$said"; do
+  if ! grep -q 'Could not get lock' "$said" || [ "$(date +%s)" -ge "$end" ]; then
+    cat "$said" >&2
+    exit 100
+  fi
+  sleep 1
+done
+"""
+"""Apt's option covers dpkg's locks alone: those on the lists and on the archives, which the first boot's own update
+holds, fail at once (tried: apt 2.6)."""
+
 _WAIT_FOR_ENGINE = """
 end=$(($(date +%s) + $1))
 until docker version --format '{{.Server.Version}}' 2>/tmp/rayrig-docker.err; do
@@ -34,8 +50,13 @@ def plan(facts: NodeFacts) -> list[list[str]]:
     start = ["systemctl", "enable", "--now", "docker"]
     if facts.docker.installed:
         return [start]
-    apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *APT_OPTIONS]
-    return [[*apt, "update"], [*apt, "install", "--yes", "--no-install-recommends", "docker.io"], start]
+    return [apt_get("update"), apt_get("install", "--yes", "--no-install-recommends", "docker.io"), start]
+
+
+def apt_get(*arguments: str) -> list[str]:
+    """The command that runs apt-get without questions, and waits up to APT_LOCK_SECONDS for whoever holds its locks."""
+    apt = ["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", *APT_OPTIONS, *arguments]
+    return ["sh", "-c", _PATIENT_APT, "patient-apt", str(APT_LOCK_SECONDS), *apt]
 
 
 def ensure_docker(connection: Connection, log: NodeLog, facts: NodeFacts, *, image: str) -> NodeFacts:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bootstrap.facts import NodeFacts, read_facts
 from bootstrap.progress import NodeLog, step_error
-from bootstrap.steps.docker import APT_IDLE_SECONDS, APT_OPTIONS, APT_SECONDS
+from bootstrap.steps.docker import APT_IDLE_SECONDS, APT_SECONDS, apt_get
 from remote import CommandError, Connection
 
 STEP = "nvidia_toolkit"
@@ -151,15 +151,14 @@ def _apply(connection: Connection, log: NodeLog, needed: ToolkitPlan, source: To
 
 def install_commands(needed: ToolkitPlan) -> list[list[str]]:
     """Apt's part, in order; the update reads only our own source."""
-    apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *APT_OPTIONS]
     update = [
         f"--option=Dir::Etc::sourcelist={shlex.quote(SOURCE_LIST)}",
         "--option=Dir::Etc::sourceparts=-",
         "--option=APT::Get::List-Cleanup=0",
     ]
     return [
-        [*apt, *update, "update"],
-        [*apt, "install", "--yes", "--no-install-recommends", "--allow-change-held-packages", *needed.install],
+        apt_get(*update, "update"),
+        apt_get("install", "--yes", "--no-install-recommends", "--allow-change-held-packages", *needed.install),
     ]
 
 

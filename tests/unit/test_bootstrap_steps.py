@@ -1,6 +1,8 @@
 """What the steps plan from facts, and what a person reads when facts do not fit."""
 
+import os
 import socket
+import subprocess
 from datetime import UTC, datetime
 
 import pytest
@@ -39,6 +41,33 @@ def test_missing_docker_waits_for_the_package_lock_and_never_kills_dpkg():
     assert "--option=DPkg::Lock::Timeout=300" in flat
     assert "docker.io" in flat
     assert not {"kill", "rm", "killall", "fuser"} & set(flat)
+
+
+APT_GET = """#!/bin/sh
+if [ -e "$0.held" ]; then rm "$0.held"; echo "E: Could not get lock /var/lib/apt/lists/lock." >&2; exit 100; fi
+if [ -e "$0.broken" ]; then echo "E: Unable to locate package docker.io" >&2; exit 100; fi
+echo "done: $*"
+"""
+
+
+def test_apts_locks_that_its_option_does_not_cover_are_waited_for_and_other_errors_told_at_once(tmp_path):
+    stub = tmp_path / "apt-get"
+    stub.write_text(APT_GET)
+    stub.chmod(0o755)
+    held, broken = tmp_path / "apt-get.held", tmp_path / "apt-get.broken"
+
+    def run():
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        return subprocess.run(
+            docker.apt_get("update"), env=environment, capture_output=True, text=True, timeout=20, check=False
+        )
+
+    held.touch()
+    waited = run()
+    assert (waited.returncode, waited.stdout.split()[-1]) == (0, "update")
+    broken.touch()
+    failed = run()
+    assert (failed.returncode, failed.stderr) == (100, "E: Unable to locate package docker.io\n")
 
 
 def test_no_gpu_no_toolkit():
