@@ -85,6 +85,7 @@ class Proof:
         self.failures: list[str] = []
         self.seen: dict[str, dict[str, typing.Any]] = {node["name"]: {} for node in self.nodes}
         self.ids: dict[str, str] = {}
+        self.strangers: list[str] = []
         self.nonce = secrets.token_hex(8)
 
     def gather(self, what: str, references: "dict[str, typing.Any]", seconds: float) -> "dict[str, typing.Any]":
@@ -116,9 +117,10 @@ class Proof:
             gpus = int(mine[0]["Resources"].get("GPU", 0))
             if gpus != node["gpus"]:
                 self.failures.append(f"{node['name']}: Ray offers {gpus} GPUs, the instance type has {node['gpus']}")
-        strangers = sorted({a["NodeManagerAddress"] for a in alive} - set(self.by_ip))
-        if strangers:
-            self.failures.append(f"alive in Ray but not of this cluster: {', '.join(strangers)}")
+        self.strangers = sorted({a["NodeManagerAddress"] for a in alive} - set(self.by_ip))
+        if self.strangers:
+            # No failure: it has the token, so it is a node of an earlier `up`, whose instance Pulumi ends after us.
+            say(f"still in Ray, but not of this cluster any more: {', '.join(self.strangers)}")
 
     def on(self, name: str) -> NodeAffinitySchedulingStrategy:
         """Runs on this node or nowhere."""
@@ -233,6 +235,7 @@ class Proof:
             "clusterId": self.asked["cluster_id"],
             "provenAt": datetime.now(timezone.utc).isoformat(),  # noqa: UP017 - the node's Python may be 3.10
             "nodes": {n["name"]: {**self.seen[n["name"]], "ip": n["ip"], "gpus": n["gpus"]} for n in self.nodes},
+            "strangers": self.strangers,
             **self.asked["earlier"],
         }
         with fsspec.open(f"{self.asked['cluster_uri']}/readiness.json", "w") as file:

@@ -224,6 +224,20 @@ def test_everybody_fetches_from_everybody_until_that_is_too_much():
     assert fetched == set(many)
 
 
+def test_a_node_of_an_earlier_up_does_not_fail_the_proof_for_its_instance_is_ended_after_it(monkeypatch, capsys):
+    # A first `up` with three workers that failed, then one with two: the third joined, and ends only after the proof.
+    alive = {"Alive": True, "Resources": {}}
+    rows = [alive | {"NodeManagerAddress": f"10.77.0.{n}", "NodeID": f"id-{n}"} for n in (4, 5, 6)]
+    monkeypatch.setattr(prove.ray, "nodes", lambda: rows)
+    wanted = [{"name": name, "ip": ip, "gpus": 0} for name, ip in (("head", "10.77.0.4"), ("worker-1", "10.77.0.5"))]
+    proof = prove.Proof({"nodes": wanted})
+    proof.find_nodes()
+    assert proof.failures == []
+    assert proof.ids == {"head": "id-4", "worker-1": "id-5"}
+    assert proof.strangers == ["10.77.0.6"]
+    assert "10.77.0.6" in capsys.readouterr().out
+
+
 def test_a_program_runs_over_ssh_and_answers_typed(tmp_path):
     host_key, user_key = new_key(), new_key()
     server = SshServer(folder=tmp_path, host_key=host_key, user_key=user_key).start()
