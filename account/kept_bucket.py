@@ -7,7 +7,7 @@ from typing import Any
 from account.clients import AwsError, aws_errors
 from account.patience import Patience
 from contract.errors import CloudError, ConfigError
-from contract.names import TAG_KEEP, TAG_OWNER
+from contract.names import TAG_KEEP, TAG_OWNER, results_bucket_name
 
 OLD_VERSION_DAYS = 30
 UNFINISHED_UPLOAD_DAYS = 7
@@ -76,8 +76,9 @@ class Emptied:
 def ensure_kept_bucket(s3: Any, bucket: str, *, account_id: str, region: str, owner: str, patience: Patience) -> bool:  # noqa: ANN401 - a boto client
     """Makes the bucket, or adopts the one that is there; True when adopted.
 
-    A bucket is adopted only when it belongs to this account and bears `rayrig:keep`. Settings that are missing
-    (a creation that was interrupted) are put in place; settings that differ are left as they are.
+    A bucket is adopted only when it belongs to this account and bears `rayrig:keep`; an empty one without any tag, of
+    rayrig's own default name or made since we looked, is a creation that was interrupted, and gets the tag. Settings
+    that are missing are put in place; settings that differ are left as they are.
 
     Args:
         s3: an S3 client of the region.
@@ -93,10 +94,13 @@ def ensure_kept_bucket(s3: Any, bucket: str, *, account_id: str, region: str, ow
     """
     adopted = bucket_exists(s3, bucket, account_id=account_id, region=region)
     if adopted:
+        if bucket == results_bucket_name(account_id, region):
+            _finish_creation(s3, bucket, owner=owner)
         require_kept(s3, bucket)
     else:
         adopted = not _create(s3, bucket, region=region, owner=owner)
-        if adopted:  # somebody of this account made it in the meantime
+        if adopted:  # somebody of this account made it in the meantime, or S3's answer to us was lost
+            _finish_creation(s3, bucket, owner=owner)
             require_kept(s3, bucket)
         _wait_until_seen(s3, bucket, account_id=account_id, region=region, patience=patience)
     _secure(s3, bucket)
@@ -167,6 +171,16 @@ def bucket_tags(s3: Any, bucket: str) -> dict[str, str]:  # noqa: ANN401 - a bot
     return {tag["Key"]: tag["Value"] for tag in reply["TagSet"]}
 
 
+def own_buckets(s3: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a boto client
+    """The account's buckets in the client's region; others hold nothing of ours, and may answer it with any error.
+
+    Raises:
+        ClientError, BotoCoreError: S3 refused, or did not answer (the caller says what for).
+    """
+    pages = s3.get_paginator("list_buckets").paginate(BucketRegion=s3.meta.region_name)
+    return [bucket for page in pages for bucket in page["Buckets"]]
+
+
 def require_kept(s3: Any, bucket: str) -> None:  # noqa: ANN401 - a boto client
     """Raises ConfigError unless the bucket bears `rayrig:keep`, and so is rayrig's to use."""
     if TAG_KEEP not in bucket_tags(s3, bucket):
@@ -189,9 +203,6 @@ def _create(s3: Any, bucket: str, *, region: str, owner: str) -> bool:  # noqa: 
     try:
         with aws_errors("cannot create the results bucket", where=bucket):
             s3.create_bucket(**arguments)
-            # At once: a bucket without this tag is not adopted, should the rest be interrupted.
-            tags = [{"Key": TAG_KEEP, "Value": "true"}, {"Key": TAG_OWNER, "Value": owner}]
-            s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": tags})
     except AwsError as error:
         if error.code == "BucketAlreadyOwnedByYou":
             return False
@@ -202,7 +213,27 @@ def _create(s3: Any, bucket: str, *, region: str, owner: str) -> bool:  # noqa: 
                 next_step="pulumi config set rayrig:storage SOME-OTHER-NAME",
             ) from error
         raise
+    # At once: a bucket without this tag is not adopted, should the rest be interrupted.
+    _mark(s3, bucket, owner=owner)
     return True
+
+
+def _mark(s3: Any, bucket: str, *, owner: str) -> None:  # noqa: ANN401 - a boto client
+    tags = [{"Key": TAG_KEEP, "Value": "true"}, {"Key": TAG_OWNER, "Value": owner}]
+    with aws_errors("cannot tag the results bucket", where=bucket):
+        s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": tags})
+
+
+def _finish_creation(s3: Any, bucket: str, *, owner: str) -> None:  # noqa: ANN401 - a boto client
+    """Tags a bucket that was made but not tagged: one that is empty and bears no tag at all."""
+    if not bucket_tags(s3, bucket) and _is_empty(s3, bucket):
+        _mark(s3, bucket, owner=owner)
+
+
+def _is_empty(s3: Any, bucket: str) -> bool:  # noqa: ANN401 - a boto client
+    with aws_errors("cannot look into the results bucket", where=bucket):
+        found = s3.list_object_versions(Bucket=bucket, MaxKeys=1)
+    return not found.get("Versions") and not found.get("DeleteMarkers")
 
 
 def _wait_until_seen(s3: Any, bucket: str, *, account_id: str, region: str, patience: Patience) -> None:  # noqa: ANN401 - a boto client
@@ -285,8 +316,7 @@ def delete_prefixes(s3: Any, bucket: str, prefixes: tuple[str, ...], *, account_
         deleted = sum(_delete_versions(s3, bucket, prefix) for prefix in prefixes)
         for prefix in prefixes:
             _abort_uploads(s3, bucket, prefix)
-        rest = s3.list_object_versions(Bucket=bucket, MaxKeys=1)
-        if rest.get("Versions") or rest.get("DeleteMarkers"):
+        if not _is_empty(s3, bucket):
             return Emptied(versions=deleted, bucket_deleted=False)
         s3.delete_bucket(Bucket=bucket)
     return Emptied(versions=deleted, bucket_deleted=True)

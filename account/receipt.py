@@ -10,7 +10,7 @@ from pydantic import AwareDatetime
 
 from account.clients import AwsError, aws_errors, client
 from account.instances import InstanceFacts, tagged_instances
-from account.kept_bucket import BucketSize, bucket_tags, measure_bucket
+from account.kept_bucket import BucketSize, bucket_tags, measure_bucket, own_buckets
 from account.patience import Patience
 from account.prices import region_usd_per_hour, table
 from account.tagged import Listing, list_tagged
@@ -142,14 +142,14 @@ def cost_of(instances: tuple[InstanceFacts, ...], *, now: datetime, usd_per_hour
 
 
 def find_kept(s3: Any, *, home: Home, stack: str, cluster_id: str) -> tuple[tuple[str, BucketSize], ...]:  # noqa: ANN401 - a boto client
-    """The kept buckets that hold something of this stack or cluster, the default one always, with their sizes.
+    """The region's kept buckets that hold something of this stack or cluster, the default one always, with their sizes.
 
     Raises:
         CloudError: S3 refused, or did not answer.
     """
     default = results_bucket_name(home.account_id, home.region)
     with aws_errors("cannot list buckets"):
-        names = [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
+        names = [bucket["Name"] for bucket in own_buckets(s3)]
     kept = []
     for name in names:
         if not _is_kept(s3, name):

@@ -8,7 +8,7 @@ from typing import Any
 
 from account.clients import AwsError, aws_errors, client
 from account.instances import ENDED_STATES
-from account.kept_bucket import bucket_tags
+from account.kept_bucket import bucket_tags, own_buckets
 from contract.inventory import EndpointKind
 from contract.names import TAG_CLUSTER
 from contract.resources import Home
@@ -211,7 +211,7 @@ def _iam_tags(get: Callable[..., Any], key: str, **name: str) -> dict[str, str]:
 
 
 def _buckets(s3: Any, cluster_id: str, since: datetime) -> Iterator[Found]:  # noqa: ANN401 - a boto client
-    for item in s3.list_buckets()["Buckets"]:
+    for item in own_buckets(s3):
         if _recent({"CreateDate": item.get("CreationDate")}, since) and _bears(
             bucket_tags(s3, item["Name"]), cluster_id
         ):

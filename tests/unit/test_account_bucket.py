@@ -16,9 +16,11 @@ from account.kept_bucket import (
     ensure_kept_bucket,
     is_own_prefix,
     measure_bucket,
+    own_buckets,
 )
 from account.patience import Patience
 from contract.errors import ConfigError
+from contract.names import results_bucket_name
 
 NAME = "rayrig-results-test"
 ONCE = Patience(deadline_seconds=0, interval_seconds=0)
@@ -67,6 +69,41 @@ def test_an_interrupted_creation_is_finished(s3) -> None:
     s3.put_bucket_tagging(Bucket=NAME, Tagging={"TagSet": [{"Key": "rayrig:keep", "Value": "true"}]})
     assert ensure(s3) is True
     assert s3.get_bucket_versioning(Bucket=NAME)["Status"] == "Enabled"
+
+
+def test_a_creation_cut_off_before_its_tag_is_finished_for_the_default_name_while_it_is_empty(s3) -> None:
+    name = results_bucket_name(DEFAULT_ACCOUNT_ID, REGION)
+
+    def again() -> bool:
+        return ensure_kept_bucket(s3, name, account_id=DEFAULT_ACCOUNT_ID, region=REGION, owner="me", patience=ONCE)
+
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+    s3.put_object(Bucket=name, Key="somebody's", Body=b"x")
+    with pytest.raises(ConfigError, match="not rayrig's"):
+        again()
+    s3.delete_object(Bucket=name, Key="somebody's")
+    assert again() is True
+    assert bucket_tags(s3, name) == {"rayrig:keep": "true", "rayrig:owner": "me"}
+
+
+def test_a_bucket_whose_creation_was_answered_to_nobody_is_still_ours(s3) -> None:
+    real = s3.create_bucket
+
+    def lost_answer(**arguments: Any) -> None:  # boto asks again, and S3 says that we have it
+        real(**arguments)
+        real(**arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(s3, "create_bucket", lost_answer)
+        ensure(s3)
+    assert "rayrig:keep" in bucket_tags(s3, NAME)
+
+
+def test_buckets_of_other_regions_are_never_asked(s3) -> None:
+    # One in an opt-in region, say, refuses credentials that are good here, and must not stop a destroy.
+    ensure(s3)
+    aws_client("s3", "us-east-1").create_bucket(Bucket="somebodys-elsewhere")
+    assert [bucket["Name"] for bucket in own_buckets(s3)] == [NAME]
 
 
 def test_a_bucket_without_the_tag_is_refused(s3) -> None:
