@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import boto3
 import pytest
+from engine_aws import REGION, client_of
 
 from rehearsal.aws.server import Server, serve
 from rehearsal.double.plugin import install
 
-REGION = "eu-west-1"
 OPERATION_SECONDS = 150.0
 PASSPHRASE = "engine"
 SUMMARY = re.compile(r"(\d+) (created|updated|replaced|deleted|unchanged)")
@@ -42,16 +41,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def ec2(world: Server):
     """EC2 as a person sees it beside Pulumi."""
     return client_of(world, "ec2")
-
-
-def client_of(world: Server, service: str):
-    return boto3.session.Session().client(
-        service,
-        region_name=REGION,
-        endpoint_url=world.url,
-        aws_access_key_id="person",
-        aws_secret_access_key="person",
-    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import REGION
+from engine_aws import REGION
 
 from rehearsal.aws.server import Server
 from rehearsal.ledger import snapshot

@@ -4,7 +4,7 @@ import json
 
 import httpx
 import pytest
-from conftest import client_of
+from engine_aws import client_of
 
 from rehearsal.aws.request_log import read_requests
 
