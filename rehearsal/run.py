@@ -207,7 +207,7 @@ def _object(env: Mapping[str, str], uri: str) -> dict[str, Any]:
 @contextmanager
 def _credentials(env: Mapping[str, str]) -> Iterator[None]:
     """The rehearsal's own AWS settings for this process, for as long as it asks its AWS; then the person's again."""
-    names = {name for name in (*os.environ, *env) if name.startswith("AWS_")}
+    names = {name for name in (*os.environ, *env) if name.startswith("AWS_") or name.upper() == "NO_PROXY"}
     before = {name: os.environ.get(name) for name in names}
     for name in names:
         if name in env:

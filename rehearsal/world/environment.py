@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rehearsal.nodes.instances import LAB_ACCESS_KEY, LAB_SECRET_KEY
 from rehearsal.world.places import Places
@@ -25,8 +26,25 @@ def settings(place: Places, world: World) -> dict[str, str]:
         "AWS_SHARED_CREDENTIALS_FILE": str(place.empty),
         "AWS_EC2_METADATA_DISABLED": "true",
         "RAYRIG_SSH_KEY": str(place.ssh_key),
+        **dict.fromkeys(("NO_PROXY", "no_proxy"), _past_proxies(world)),
         **pulumi_settings(place),
     }
+
+
+def _past_proxies(world: World) -> str:
+    """The hosts that no proxy is asked for: the person's, and this machine's, where the world's AWS is."""
+    theirs = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    ours = (urlsplit(world.endpoint_url).hostname or "", "127.0.0.1", "localhost")
+    return ",".join(dict.fromkeys(host.strip() for host in (*theirs.split(","), *ours) if host.strip()))
+
+
+def daemon_environment() -> dict[str, str]:
+    """The environment of a world's daemon: it talks to this machine only, and to no account of the person's."""
+    return _unmasked() | {"NO_PROXY": "*", "no_proxy": "*"}
+
+
+def _unmasked() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(MASKED_PREFIXES)}
 
 
 def pulumi_settings(place: Places) -> dict[str, str]:
@@ -60,9 +78,8 @@ def process_environment(place: Places, world: World) -> dict[str, str]:
 
 def pulumi_environment(place: Places, engine_bin: str) -> dict[str, str]:
     """The whole environment of a Pulumi command that calls no AWS."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(MASKED_PREFIXES)}
     path = search_path(engine_bin, os.environ.get("PATH", os.defpath))
-    return kept | pulumi_settings(place) | {"PATH": path}
+    return _unmasked() | pulumi_settings(place) | {"PATH": path}
 
 
 def exports(place: Places, world: World) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from contract.errors import RayrigError
+from rehearsal.world.environment import daemon_environment
 from rehearsal.world.keys import make_secrets
 from rehearsal.world.places import PROJECT, Places, write_private
 from rehearsal.world.record import LabParts, Plan, World, live_daemon, read_plan, read_world, remove_traces
@@ -173,7 +174,13 @@ def _run_daemon(place: Places, say: Say) -> World:
     argv = [sys.executable, "-m", "rehearsal.world.daemon", str(place.directory)]
     with place.log.open("w", encoding="utf-8") as log, place.log.open(encoding="utf-8") as shown:
         daemon = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd=PROJECT
+            argv,
+            env=daemon_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd=PROJECT,
         )
         deadline = time.monotonic() + READY_SECONDS
         lines: list[str] = []

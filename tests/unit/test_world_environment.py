@@ -3,8 +3,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import requests
 
-from rehearsal.world.environment import exports, pulumi_environment
+from rehearsal.nodes.instances import Cloud
+from rehearsal.world.environment import daemon_environment, exports, process_environment, pulumi_environment
 from rehearsal.world.places import places
 from rehearsal.world.record import World
 
@@ -71,3 +73,22 @@ def test_a_world_elsewhere_has_a_stack_of_its_own(tmp_path: Path):
     other = places(tmp_path).stack
     assert other.startswith("rehearsal-")
     assert other != places(tmp_path / "b").stack
+
+
+@pytest.mark.usefixtures("person")
+def test_the_daemon_runs_whatever_profile_and_proxy_the_person_has(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    env = daemon_environment()
+    assert not [name for name in env if name.startswith(("AWS_", "PULUMI_"))]
+    for name in set(os.environ) - set(env):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NO_PROXY", env["NO_PROXY"])
+    Cloud(endpoint_url="http://127.0.0.1:1", region="eu-west-1")  # with AWS_PROFILE=production: ProfileNotFound
+    assert requests.utils.get_environ_proxies("http://198.18.77.1:4000") == {}
+
+
+def test_the_worlds_aws_is_asked_past_the_persons_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("NO_PROXY", "internal.example")
+    env = process_environment(places(tmp_path), world())
+    assert env["NO_PROXY"] == env["no_proxy"] == "internal.example,127.0.0.1,localhost"
