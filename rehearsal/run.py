@@ -15,11 +15,13 @@ from typing import Any
 
 from rich.console import Console
 
-from contract.errors import NotReadyError, RayrigError
+from contract.errors import ConfigError, NotReadyError, RayrigError
 from contract.inventory import Inventory, parse_inventory
 from rehearsal.ledger import snapshot
 from rehearsal.processes import MemorySampler, Outcome, print_line, run_shown
 from rehearsal.report import Report, Stage, table
+from rehearsal.world.places import places
+from rehearsal.world.record import live_daemon, read_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".rayrig"
@@ -33,7 +35,12 @@ WORLD_TIMEOUT_SECONDS = 3600.0
 
 
 def main() -> int:
-    """Runs the rehearsal; 0 only when every stage was proven. The report is kept in any case."""
+    """Runs the rehearsal; 0 only when every stage was proven. The report is kept in any case.
+
+    Raises:
+        ConfigError: a world is up that is not ours to use and end.
+    """
+    _require_own_world()
     console = Console()
     report = Report()
     logs = STATE / "logs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -45,7 +52,8 @@ def main() -> int:
         except RayrigError as error:
             console.print(f"\n[bold red]not proven[/bold red]: {error}", highlight=False, soft_wrap=True)
         finally:
-            _stop_world(report, logs)
+            if not _strange_world():
+                _stop_world(report, logs)
     report.save(REPORT)
     console.print(table(report))
     console.print(f"report: {REPORT.relative_to(ROOT)}, logs: {logs.relative_to(ROOT)}", highlight=False)
@@ -56,6 +64,7 @@ def _rehearse(report: Report, logs: Path) -> None:
     python = sys.executable
     start = [python, "-m", "rehearsal", "start", "--watch-pid", str(os.getpid())]
     world = _stage(report, "world", start, env=os.environ, logs=logs, timeout_seconds=WORLD_TIMEOUT_SECONDS)
+    _require_own_world()
     _record(report, "world", world, "moto, metadata, registry and images stand")
     env = world_environment(python)
     before = _snapshot(env)
@@ -71,6 +80,22 @@ def _rehearse(report: Report, logs: Path) -> None:
     report.left = len(left)
     if left:
         raise NotReadyError("destroy left resources behind", why=", ".join(sorted(left)))
+
+
+def _strange_world() -> str | None:
+    """The id of the world that is up or being started and was not made for this process; None when there is none."""
+    plan = read_plan(places())
+    return plan.world_id if plan and plan.watch_pid != os.getpid() and live_daemon(places()) else None
+
+
+def _require_own_world() -> None:
+    """A person's world, or another rehearsal's, is neither used nor ended: its cluster would go with it."""
+    if world := _strange_world():
+        raise ConfigError(
+            "a world is up already",
+            where=world,
+            next_step="`python -m rehearsal stop` ends it, with its cluster and stack; then this again",
+        )
 
 
 def _stage(

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from contract.errors import ConfigError
+from rehearsal import run
 from rehearsal.world.lifecycle import start, status, stop
 from rehearsal.world.places import places
 from rehearsal.world.record import live_daemon, read_world
@@ -99,3 +101,15 @@ def test_a_process_id_that_was_given_again_is_not_the_daemon(directory: Path):
     place.pidfile.write_text(f"{os.getpid()} {psutil.Process().create_time()}\n")
     assert live_daemon(place) is not None
     place.pidfile.unlink()
+
+
+def test_a_rehearsal_neither_uses_nor_ends_a_world_that_is_not_its_own(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+):
+    begin(directory)
+    world = read_world(places(directory))
+    monkeypatch.setattr(run, "places", lambda: places(directory))
+    with pytest.raises(ConfigError, match="a world is up already"):
+        run.main()
+    assert read_world(places(directory)) == world
+    assert live_daemon(places(directory)) is not None
