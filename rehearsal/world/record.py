@@ -101,10 +101,14 @@ def live_daemon(place: Places) -> psutil.Process | None:
 
 
 def remove_traces(place: Places) -> None:
-    """Removes a world's files but its log and requests: record, keys, stack, and the plan last of all."""
-    for path in (place.record, place.status, place.pidfile, place.stack_config, place.ssh_key, place.passphrase):
+    """Removes a world's files but its log and requests: record, keys, stack, and the plan last of all.
+
+    The pid file goes after the folders: whoever waits for a daemon's end by it would else remove them at the same time.
+    """
+    for path in (place.record, place.status, place.stack_config, place.ssh_key, place.passphrase):
         path.unlink(missing_ok=True)
     place.ssh_key.with_suffix(".pub").unlink(missing_ok=True)
     for folder in (place.pulumi_home, place.pulumi_state, place.notices):
         shutil.rmtree(folder, ignore_errors=not folder.exists())
+    place.pidfile.unlink(missing_ok=True)
     place.plan.unlink(missing_ok=True)
