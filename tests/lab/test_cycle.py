@@ -51,6 +51,8 @@ def rig(lab: LabWorld, pulumi_folder: Path) -> Iterator[Rig]:
             made.destroy()
     finally:
         made.end_instances()
+        for receipt in receipts_folder().glob(f"rr-{lab.place.stack}-*.json"):
+            receipt.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -237,8 +239,7 @@ def test_destroy_of_dead_nodes_leaves_nothing_but_the_kept_bucket(rig: Rig, clus
     bucket = cluster.storage.bucket
     assert re.search(r"^ +left +0$", done.text, re.MULTILINE), done.text
     assert re.search(rf"^ +kept +s3://{bucket}: ", done.text, re.MULTILINE), done.text
-    receipt = receipts_folder() / f"{cluster.cluster_id}.json"
-    told = json.loads(receipt.read_text())
+    told = json.loads((receipts_folder() / f"{cluster.cluster_id}.json").read_text())
     assert told["left"] == []
     assert [kept["bucket"] for kept in told["kept"]] == [bucket]
     assert json.loads(rig.object(f"{cluster.storage.cluster_uri}/receipt.json")) == told
@@ -247,4 +248,3 @@ def test_destroy_of_dead_nodes_leaves_nothing_but_the_kept_bucket(rig: Rig, clus
     assert before <= rig.snapshot()
     for node in nodes:
         until(lambda: rig.lab.container(node.instance_id) is None, seconds=20, what=f"{node.name} has no machine")  # noqa: B023
-    receipt.unlink()
