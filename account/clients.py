@@ -32,8 +32,19 @@ DENIED_CODES = frozenset({"AccessDenied", "AccessDeniedException", "Unauthorized
 
 
 def endpoint_from_environment() -> Endpoint:
-    """The AWS that this shell talks to: AWS itself, unless the SDKs' own AWS_ENDPOINT_URL says otherwise."""
+    """The AWS that this shell talks to: AWS itself, unless the SDKs' own AWS_ENDPOINT_URL says otherwise.
+
+    Raises:
+        ConfigError: an endpoint is set for single services only: what is made there would be recorded as AWS's own.
+    """
     url = os.environ.get("AWS_ENDPOINT_URL")
+    single = sorted(name for name in os.environ if name.startswith("AWS_ENDPOINT_URL_") and os.environ[name])
+    if single and not url:
+        raise ConfigError(
+            "some services of AWS are replaced, others are not",
+            where=", ".join(single),
+            next_step=f"unset {' '.join(single)}, or set AWS_ENDPOINT_URL for all of them",
+        )
     return Endpoint(kind=EndpointKind.REHEARSAL, url=url.rstrip("/")) if url else Endpoint(kind=EndpointKind.AWS)
 
 

@@ -31,7 +31,11 @@ def log(message: str) -> None:
 
 def call(*argv: str) -> bool:
     """Runs a command and says whether it worked; a failure is logged."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        log(f"{' '.join(argv)}: no end within 60 s")
+        return False
     if done.returncode:
         log(f"{' '.join(argv)}: exit {done.returncode}: {done.stderr.strip()}")
     return done.returncode == 0

@@ -25,8 +25,16 @@ class KeptBucket(Resource[KeptBucketInputs, KeptBucketOutputs]):
     inputs = KeptBucketInputs
     outputs = KeptBucketOutputs
 
-    def more_failures(self, inputs: Values) -> tuple[Failure, ...]:
-        """A prefix must be a folder of this stack: `keep: false` deletes what is under it."""
+    def more_failures(self, inputs: Values, olds: Values) -> tuple[Failure, ...]:
+        """Results are deleted by `destroy` alone, and then only what lies in a folder of this stack."""
+        bucket, before = inputs.get("bucket"), olds.get("bucket")
+        moved = bucket != UNKNOWN and before is not None and bucket != before
+        if moved and olds.get("keep") is False:
+            reason = (
+                f"moving from s3://{before} would delete this stack's results there, since keepResults is false. Next: "
+                "`pulumi config set keepResults true` and `pulumi up` with the old name, then change it"
+            )
+            return (Failure(property="bucket", reason=reason),)
         prefixes = inputs.get("prefixes")
         if not isinstance(prefixes, list):
             return ()

@@ -24,7 +24,7 @@ from provider.operation import Operation
 from provider.resource import Created, Resource
 from provider.values import Values
 
-HOST_KEY_SECONDS = {EndpointKind.AWS: 240.0, EndpointKind.REHEARSAL: 60.0}
+HOST_KEY_SECONDS = {EndpointKind.AWS: 420.0, EndpointKind.REHEARSAL: 60.0}
 """From the launch to a published host key: a GPU instance boots in 1-2 minutes on AWS, a container node in seconds."""
 HOST_KEY_LOOK_SECONDS = {EndpointKind.AWS: 1.0, EndpointKind.REHEARSAL: 0.25}
 GONE_SECONDS = 1.5

@@ -68,9 +68,9 @@ class Resource(ABC, Generic[Inputs, Outputs]):
             operation: the operation under way.
         """
 
-    def more_failures(self, inputs: Values) -> tuple[Failure, ...]:
-        """What is wrong beyond what the model says."""
-        del inputs
+    def more_failures(self, inputs: Values, olds: Values) -> tuple[Failure, ...]:
+        """What is wrong beyond what the model says, in itself or against the inputs in the state (empty at first)."""
+        del inputs, olds
         return ()
 
     def due(self, state: Values) -> str | None:

@@ -95,7 +95,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             resource = _resource(request.urn)
             olds, news = from_struct(request.olds), from_struct(request.news)
             checked = check_inputs(resource.inputs, news)
-            failures = (*checked.failures, *resource.more_failures(checked.inputs), *check_home(olds, news))
+            failures = (*checked.failures, *resource.more_failures(checked.inputs, olds), *check_home(olds, news))
             return provider_pb2.CheckResponse(
                 inputs=to_struct(checked.inputs),
                 failures=[provider_pb2.CheckFailure(property=item.property, reason=item.reason) for item in failures],

@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import ClientError, NoCredentialsError
 
-from account.clients import AwsError, aws_errors
+from account.clients import AwsError, aws_errors, endpoint_from_environment
 from contract.errors import ConfigError, RayrigError, StepError
 from contract.exit_codes import ExitCode
 
@@ -47,3 +47,12 @@ def test_not_found_is_told_apart(code: str) -> None:
 def test_missing_credentials_name_the_next_step() -> None:
     with pytest.raises(ConfigError, match="aws configure"), aws_errors("x"):
         raise NoCredentialsError
+
+
+def test_an_endpoint_for_single_services_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9000")
+    with pytest.raises(ConfigError, match="unset AWS_ENDPOINT_URL_S3"):
+        endpoint_from_environment()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:5000/")
+    assert endpoint_from_environment().url == "http://127.0.0.1:5000"

@@ -129,7 +129,7 @@ def test_the_same_home_and_a_first_one_pass() -> None:
 
 
 def test_shared_prefixes_are_refused_before_anything_is_made() -> None:
-    failures = KeptBucket().more_failures({"prefixes": ["runs/one/", "runs/", "", UNKNOWN]})
+    failures = KeptBucket().more_failures({"prefixes": ["runs/one/", "runs/", "", UNKNOWN]}, {})
     assert [failure.property for failure in failures] == ["prefixes[1]", "prefixes[2]"]
 
 
@@ -196,3 +196,10 @@ def test_paths_and_kinds_of_a_detailed_diff() -> None:
         "workers[0].cpuCount": Change.UPDATE,
         "workers[1]": Change.ADD,
     }
+
+
+@pytest.mark.parametrize(("keep", "refused"), [(False, True), (True, False)])
+def test_a_renamed_bucket_never_costs_the_results_in_the_old_one(keep: bool, refused: bool) -> None:
+    failures = KeptBucket().more_failures({"bucket": "new-name"}, {"bucket": "old-name", "keep": keep})
+    assert [failure.property for failure in failures] == (["bucket"] if refused else [])
+    assert KeptBucket().more_failures({"bucket": "old-name"}, {"bucket": "old-name", "keep": keep}) == ()
