@@ -61,21 +61,24 @@ def main() -> int:
 
 
 def _rehearse(report: Report, logs: Path) -> None:
-    python = sys.executable
+    memory = MemorySampler()
+    try:
+        _stages(report, logs, sys.executable)
+    finally:
+        report.peak_memory_bytes = memory.stop()
+
+
+def _stages(report: Report, logs: Path, python: str) -> None:
     start = [python, "-m", "rehearsal", "start", "--watch-pid", str(os.getpid())]
     world = _stage(report, "world", start, env=os.environ, logs=logs, timeout_seconds=WORLD_TIMEOUT_SECONDS)
     _require_own_world()
     _record(report, "world", world, "moto, metadata, registry and images stand")
     env = world_environment(python)
     before = _snapshot(env)
-    memory = MemorySampler()
-    try:
-        inventory = _up(report, env, logs)
-        _second_up(report, env, logs)
-        _submit(report, env, logs, python)
-        _destroy(report, env, logs, inventory)
-    finally:
-        report.peak_memory_bytes = memory.stop()
+    inventory = _up(report, env, logs)
+    _second_up(report, env, logs)
+    _submit(report, env, logs, python)
+    _destroy(report, env, logs, inventory)
     left = _snapshot(env) - before - {f"bucket/{inventory.storage.bucket}"}
     report.left = len(left)
     if left:

@@ -100,7 +100,7 @@ def _pull(connection: Connection, log: NodeLog, image: str, stall_seconds: float
                 log.node,
                 STEP,
                 f"the pull made no progress for {stall_seconds:g} s",
-                why=f"{_progress_text(state)}; the pull goes on and the next run joins it",
+                why=f"{_progress_text(state)}; the next run joins the pull if it still goes on, else begins it anew",
                 next_step="check the registry and the node's network, then pulumi up",
             )
 
