@@ -74,12 +74,12 @@ def test_a_run_is_stopped_resumed_and_learns(tmp_path: Path) -> None:
     assert json.loads((run / "checkpoints" / "latest.json").read_text())["iteration"] == stopped_at["iteration"]
     assert json.loads((run / "cluster.json").read_text())["versions"]["ray"] == "2.60.0"
 
-    second = Command(tmp_path, "--resume", "mine", settings=("target_return=60", "held_evaluations=1"))
+    second = Command(tmp_path, "--resume", "mine", settings=("target_return=120", "held_evaluations=1"))
     code, report = second.end()
     assert code == ExitCode.SUCCESS, second.log
     assert report["state"] == "SUCCEEDED"
     assert isinstance(report["return"], float)
-    assert report["return"] >= 60
+    assert report["return"] >= 120
     rows = _rows(run)
     assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1)), "steps go on, none twice"
     assert rows[-1]["env_steps"] > stopped_at["env_steps"]

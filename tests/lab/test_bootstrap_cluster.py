@@ -149,14 +149,14 @@ def failure_within(seconds: float, kind: type[RayrigError], work: Callable[[], o
 
 def test_a_wrong_digest_fails_soon_with_node_step_cause_and_next_step(cluster):
     wrong = cluster.lab.lab.image.partition("@")[0] + "@sha256:" + "0" * 64
-    text = failure_within(60, StepError, lambda: prepare(cluster, cluster.nodes[0], wrong))
+    text = failure_within(3 * 60, StepError, lambda: prepare(cluster, cluster.nodes[0], wrong))
     for words in ("head", "step image", "the registry does not have this image", "manifest unknown", "Next: check"):
         assert words in text
 
 
 def test_an_unreachable_registry_is_told_from_a_wrong_digest(cluster):
     nowhere = f"{cluster.lab.lab.bridge_address}:9/rayrig@sha256:" + "0" * 64
-    text = failure_within(60, StepError, lambda: prepare(cluster, cluster.nodes[0], nowhere))
+    text = failure_within(3 * 60, StepError, lambda: prepare(cluster, cluster.nodes[0], nowhere))
     assert "the registry cannot be reached" in text
 
 
@@ -168,7 +168,7 @@ def test_nodes_are_prepared_and_the_second_time_nothing_changes(cluster):
     cluster.lines.clear()
     seconds = seconds_of(lambda: prepare(cluster, cluster.nodes[0], cluster.lab.lab.image))
     assert [p.text for p in cluster.lines if "pulled" in p.text] == []
-    assert seconds < 5
+    assert seconds < 3 * 5
 
 
 def test_head_and_workers_are_proven_ready(cluster):
@@ -202,7 +202,7 @@ def test_a_second_run_changes_nothing_and_takes_seconds(cluster):
     assert all(before.values())
     seconds = seconds_of(cluster.converge)
     assert cluster.containers() == before
-    assert seconds < 5
+    assert seconds < 3 * 5
     print(f"second converge: {seconds:.1f} s")
 
 
@@ -258,7 +258,7 @@ def test_shut_ports_between_nodes_are_named(cluster, ports, words):
     rule = ["INPUT", "--protocol", "tcp", "--dport", ports, "!", "--in-interface", "lo", "--jump", "DROP"]
     cluster.on("worker-1", "iptables", "--append", *rule)
     try:
-        text = failure_within(60, NotReadyError, cluster.converge)
+        text = failure_within(3 * 60, NotReadyError, cluster.converge)
     finally:
         cluster.on("worker-1", "iptables", "--delete", *rule)
     assert words in text
@@ -271,7 +271,7 @@ def test_a_head_that_a_new_worker_cannot_reach_is_told_before_ray_starts(cluster
     rule = ["OUTPUT", "--protocol", "tcp", "--dport", "6379", "--jump", "DROP"]
     cluster.on("worker-2", "iptables", "--append", *rule)
     try:
-        text = failure_within(60, StepError, cluster.converge)
+        text = failure_within(3 * 60, StepError, cluster.converge)
     finally:
         cluster.on("worker-2", "iptables", "--delete", *rule)
     assert "worker-2: step ray_worker: the head's GCS cannot be reached" in text
@@ -285,7 +285,7 @@ def test_a_ray_port_open_to_the_world_is_refused(cluster):
     ec2.authorize_security_group_ingress(GroupId=cluster.lab.group_id, IpPermissions=[rule])
     try:
         until(lambda: opens(cluster), seconds=20, what="the rule is in force")
-        text = failure_within(60, NotReadyError, cluster.converge)
+        text = failure_within(3 * 60, NotReadyError, cluster.converge)
     finally:
         ec2.revoke_security_group_ingress(GroupId=cluster.lab.group_id, IpPermissions=[rule])
     assert "head: port 6379 (gcs) is open from outside" in text

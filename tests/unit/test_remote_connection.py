@@ -78,7 +78,7 @@ def within(seconds):
 def test_a_command_gives_its_streams_and_exit_code(connection):
     result = connection.run(["sh", "-c", "cat; echo bad >&2; exit 3"], stdin="in ✓", timeout_seconds=5, check=False)
     assert (result.exit_code, result.stdout, result.stderr) == (3, "in ✓", "bad\n")
-    assert result.seconds < 2
+    assert result.seconds < 3 * 2
 
 
 def test_arguments_are_never_parsed_by_the_remote_shell(connection):
