@@ -139,8 +139,6 @@ class Nodes(pulumi.ComponentResource):
             key_name=args.key_name,
             iam_instance_profile=args.instance_profile,
             user_data=args.user_data,
-            # Boot settings count at first boot only, so a change of them needs a new machine.
-            user_data_replace_on_change=True,
             instance_initiated_shutdown_behavior="terminate",
             metadata_options={
                 "http_endpoint": "enabled",
@@ -162,8 +160,9 @@ class Nodes(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[args.cluster, *args.needed_at_boot],
-                # A newly published machine image must not replace a running cluster.
-                ignore_changes=["ami"],
+                # Both count at first boot only: neither a newly published machine image nor a newer rayrig's boot
+                # script may replace a running cluster. A new machine gets the newest of both.
+                ignore_changes=["ami", "userData"],
                 # AWS would stop, change and start it, and it would come back with another public address.
                 replace_on_changes=["instanceType"],
                 custom_timeouts=pulumi.CustomTimeouts(create="10m", delete="15m"),

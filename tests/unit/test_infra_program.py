@@ -154,7 +154,7 @@ def _check_instances(recording: Recording, count: int) -> None:
         assert given["instanceInitiatedShutdownBehavior"] == "terminate"
         assert given["ami"] == ("ami-gpu" if given["instanceType"] == "g4dn.xlarge" else "ami-cpu")
         assert instance.name.endswith("-gpu") == (given["instanceType"] == "g4dn.xlarge")
-        assert instance.ignore_changes == ("ami",)
+        assert instance.ignore_changes == ("ami", "userData")
         assert instance.replace_on_changes == ("instanceType",)
         assert instance.create_timeout
 
