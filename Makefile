@@ -1,5 +1,5 @@
 # All set-up and all checks. `make` alone lists the targets.
-# PYTHON=…: the Python (3.11 or newer) that makes .venv.  PYTEST_ARGS=…: passed to pytest by `make test`.
+# PYTHON=…: the Python (3.11 or newer) that makes .venv.  PYTEST_ARGS=…: one pytest run with these, by `make test`.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -29,7 +29,9 @@ demo: setup-all ## the quickest first look: PPO on an embedded local Ray, no Doc
 	@$(BIN)/python -m jobs.submit ppo --local
 
 test: setup-all ## every test; without Docker tests/lab is skipped, and says so (RAYRIG_FORBID_SKIPS=1: a skip fails)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@if [ -n "$(PYTEST_ARGS)" ]; then exec $(BIN)/python -m pytest $(PYTEST_ARGS); fi; \
+	$(BIN)/python -m pytest -n 2 tests/unit; \
+	$(BIN)/python -m pytest tests/engine tests/lab
 
 check: setup-all ## ruff, mypy --strict and the import rules; all three run, whatever the first ones find
 	@failed=; \
