@@ -83,7 +83,8 @@ def open_session(inputs: Values) -> Session:
     """The session that a configuration allows: only to a rehearsal that answers, in its own account.
 
     Raises:
-        WrongAccountError: no endpoints, something else answers there, or the account is another one.
+        WrongAccountError: no endpoints, something else answers there, the account is another one, or the shell talks
+            to another AWS (`destroy` configures us from what the stack recorded, which alone proves nothing).
         CloudError: nothing answers.
         ConfigError: no region.
     """
@@ -110,6 +111,7 @@ def open_session(inputs: Values) -> Session:
             next_step="select the stack that this rehearsal made (`pulumi stack select rehearsal`), or start anew: "
             "`python -m rehearsal stop`, `python -m rehearsal start`",
         )
+    _require_shell(urls[0])
     region = config.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:
         raise ConfigError("no AWS region is set", next_step="pulumi config set aws:region eu-west-1")
@@ -121,6 +123,17 @@ def open_session(inputs: Values) -> Session:
         max_attempts=1 + int(config.get("maxRetries", DEFAULT_RETRIES)),
         credentials={name: str(config[key]) for key, name in CREDENTIALS.items() if config.get(key)},
     )
+
+
+def _require_shell(url: str) -> None:
+    here = os.environ.get("AWS_ENDPOINT_URL", "").rstrip("/")
+    if here != url:
+        raise WrongAccountError(
+            "the stack belongs to another AWS than this shell's; nothing was changed",
+            where="aws provider",
+            why=f"the stack lives in the rehearsal at {url}, this shell talks to {here or 'AWS itself'}",
+            next_step='eval "$(python -m rehearsal env)", or select the stack of the AWS that this shell talks to',
+        )
 
 
 CREDENTIALS = {

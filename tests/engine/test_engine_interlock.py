@@ -97,3 +97,21 @@ def test_a_shell_of_another_world_is_refused_without_refresh(stack, whole):
     assert done.code != 0
     assert "belongs to another account than this" in done.text
     assert kept(stack.export()) == kept(whole)
+
+
+@pytest.mark.parametrize("shell", [None, "http://127.0.0.1:1"])
+def test_destroy_from_a_shell_of_another_aws_ends_nothing_even_without_refresh(stack, whole, ec2, shell):
+    """Such a destroy runs no program and reads nothing: it has only the settings that the stack recorded."""
+    stack.put(whole)
+    here = stack.environment.pop("AWS_ENDPOINT_URL")
+    if shell:
+        stack.environment["AWS_ENDPOINT_URL"] = shell
+    try:
+        done = stack.run("destroy", "--yes", "--skip-preview", "--refresh=false")
+    finally:
+        stack.environment["AWS_ENDPOINT_URL"] = here
+    assert done.code != 0
+    assert "belongs to another AWS than this shell's; nothing was changed" in done.text
+    assert kept(stack.export()) == kept(whole)
+    vpc = next(each["id"] for each in whole["deployment"]["resources"] if each["urn"].endswith("::vpc"))
+    assert ec2.describe_vpcs(VpcIds=[vpc])["Vpcs"]

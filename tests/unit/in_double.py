@@ -1,12 +1,14 @@
 """The double behind its own gRPC door, against moto on loopback: requests as the engine makes them."""
 
 import json
+import os
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import boto3
 import grpc
@@ -36,18 +38,21 @@ POLICY = json.dumps(
 
 @contextmanager
 def aws(log: Path | None = None, *, weigh_policies: bool = False) -> Iterator[Server]:
-    """An AWS of its own account."""
+    """An AWS of its own account, and this process a shell that talks to it."""
     account = f"0000{secrets.randbelow(10**8):08d}"
-    with serve(
-        host="127.0.0.1",
-        port=0,
-        world_id="unit",
-        account_id=account,
-        region=REGION,
-        public_cidr="198.18.77.0/24",
-        request_log=log,
-        weigh_policies=weigh_policies,
-    ) as server:
+    with (
+        serve(
+            host="127.0.0.1",
+            port=0,
+            world_id="unit",
+            account_id=account,
+            region=REGION,
+            public_cidr="198.18.77.0/24",
+            request_log=log,
+            weigh_policies=weigh_policies,
+        ) as server,
+        patch.dict(os.environ, AWS_ENDPOINT_URL=server.url),
+    ):
         yield server
 
 

@@ -88,6 +88,15 @@ def test_endpoints_of_two_worlds_are_refused(double, server, dead_url):
     assert "its endpoints differ" in refusal(double, settings(server, endpoints=both))
 
 
+@pytest.mark.parametrize("shell", [None, "http://127.0.0.1:1"])
+def test_a_shell_of_another_aws_is_refused_though_the_stacks_own_settings_are_right(double, server, monkeypatch, shell):
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    if shell:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", shell)
+    text = refusal(double, settings(server))
+    assert f"lives in the rehearsal at {server.url}, this shell talks to {shell or 'AWS itself'}" in text
+
+
 def test_without_configuration_nothing_is_read():
     with unconfigured() as double:
         with pytest.raises(RefusedError):
