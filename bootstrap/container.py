@@ -170,6 +170,9 @@ def _environment(spec: RaySpec) -> dict[str, str]:
         "DASHBOARD_METRIC_PORT": str(spec.ports.dashboard_metrics),
         "AWS_REGION": spec.home.region,
         "AWS_DEFAULT_REGION": spec.home.region,
+        # botocore asks for the role's credentials once, for a second: on a busy node a job would run without any.
+        "AWS_METADATA_SERVICE_TIMEOUT": "5",
+        "AWS_METADATA_SERVICE_NUM_ATTEMPTS": "5",
         # Interfaces differ by instance type, so the wrong ones are excluded instead of naming the right one.
         "NCCL_SOCKET_IFNAME": "^lo,docker,veth",
     }

@@ -27,11 +27,16 @@ class RayrigError(Exception):
     def __str__(self) -> str:
         """One readable paragraph, without a traceback."""
         head = f"{self.where}: {self.what}" if self.where else self.what
-        parts = [head.rstrip(".")]
+        text = _sentence(head)
         if self.why:
-            parts.append(self.why.strip().rstrip("."))
-        text = ". ".join(parts) + "."
+            text = f"{text} {_sentence(self.why)}"
         return f"{text} Next: {self.next_step.strip()}" if self.next_step else text
+
+
+def _sentence(text: str) -> str:
+    """The text with one mark at its end."""
+    text = text.strip()
+    return text if text.endswith(("?", "!")) else f"{text.rstrip('.')}."
 
 
 class ConfigError(RayrigError):

@@ -1,5 +1,6 @@
 """Ray's own job client with deadlines, and its answers under names of our own. Imports ray: import it late."""
 
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,10 @@ class RayNode:
     alive: bool
     head: bool
     resources: dict[str, float]
+
+
+# Its INFO lines tell of sockets, in the middle of the job's own log.
+logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
 
 
 class _BoundedClient(JobSubmissionClient):  # type: ignore[misc]

@@ -2,6 +2,10 @@
 
 import sys
 
-from rehearsal.command import main
+try:
+    from rehearsal.command import main
 
-sys.exit(main())
+    code = main()
+except KeyboardInterrupt:  # also while modules are still being loaded
+    code = 130
+sys.exit(code)

@@ -67,8 +67,14 @@ def _start(place: Places, arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return int(ExitCode.STOPPED)
     elsewhere = f" --directory {shlex.quote(str(arguments.directory))}" if arguments.directory else ""
-    _say(f'world {world.world_id} is up. Enter it: eval "$(python -m rehearsal{elsewhere} env)"')
+    _say(f'world {world.world_id} is up. Enter it: eval "$({_python()} -m rehearsal{elsewhere} env)"')
     return int(ExitCode.SUCCESS)
+
+
+def _python() -> str:
+    """This interpreter as a person types it from where they are."""
+    path = Path(sys.executable)
+    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
 
 
 def _stop(place: Places, _arguments: argparse.Namespace) -> int:

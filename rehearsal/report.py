@@ -49,7 +49,9 @@ def table(report: Report) -> Table:
     for stage in report.stages:
         goal = GOAL_SECONDS.get(stage.name)
         mark = "[green]yes[/green]" if stage.proven else "[red]NO[/red]"
-        rows.add_row(stage.name, f"{stage.seconds:.1f}", f"{goal:.0f}" if goal else "", mark, stage.detail)
+        over = goal is not None and stage.seconds > goal
+        seconds = f"[yellow]{stage.seconds:.1f} over[/yellow]" if over else f"{stage.seconds:.1f}"
+        rows.add_row(stage.name, seconds, f"{goal:.0f}" if goal else "", mark, stage.detail)
     if report.peak_memory_bytes is not None:
         rows.add_section()
         seen = f"{report.peak_memory_bytes / 2**30:.1f} GiB above the start (goal {GOAL_MEMORY_BYTES / 2**30:.0f} GiB)"

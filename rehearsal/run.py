@@ -32,6 +32,8 @@ UP_TIMEOUT_SECONDS = 420.0
 SUBMIT_TIMEOUT_SECONDS = 900.0
 DESTROY_TIMEOUT_SECONDS = 180.0
 WORLD_TIMEOUT_SECONDS = 3600.0
+PLAIN_COLUMNS = 140
+"""Width of the table where there is no terminal to ask."""
 
 
 def main() -> int:
@@ -41,7 +43,7 @@ def main() -> int:
         ConfigError: a world is up that is not ours to use and end.
     """
     _require_own_world()
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=PLAIN_COLUMNS)
     report = Report()
     logs = STATE / "logs" / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     with _termination_as_interrupt():
@@ -111,13 +113,19 @@ def _stage(
     timeout_seconds: float,
     show: Callable[[str], None] = print_line,
 ) -> Outcome:
-    print_line(f"\n── {name}: {' '.join(argv[1:]) if argv[0] == sys.executable else ' '.join(argv)}")
+    command = " ".join(["python", *argv[1:]] if argv[0] == sys.executable else argv)
+    print_line(f"\n── {name}: {command}")
     log = logs / f"{len(report.stages):02d}-{name.replace(' ', '-')}.log"
-    outcome = run_shown(argv, env=env, log=log, timeout_seconds=timeout_seconds, show=show)
+    started = time.monotonic()
+    try:
+        outcome = run_shown(argv, env=env, log=log, timeout_seconds=timeout_seconds, show=show)
+    except KeyboardInterrupt:
+        report.stages.append(Stage(name=name, seconds=time.monotonic() - started, proven=False, detail="interrupted"))
+        raise
     if outcome.exit_code != 0:
         report.stages.append(Stage(name=name, seconds=outcome.seconds, proven=False, detail=_reason(outcome)))
         raise NotReadyError(
-            f"`{' '.join(argv)}` ended with exit code {outcome.exit_code}",
+            f"`{command}` ended with exit code {outcome.exit_code}",
             where=name,
             why=_reason(outcome),
             next_step=f"read {log.relative_to(ROOT)}",
@@ -262,7 +270,7 @@ def _last_json(outcome: Outcome) -> dict[str, Any]:
 
 def _stop_world(report: Report, logs: Path) -> None:
     argv = [sys.executable, "-m", "rehearsal", "stop"]
-    print_line("\n── stop: rehearsal stop")
+    print_line("\n── stop: python -m rehearsal stop")
     started = time.monotonic()
     outcome = run_shown(argv, env=os.environ, log=logs / "99-stop.log", timeout_seconds=120, show=print_line)
     proven = outcome.exit_code == 0

@@ -28,6 +28,12 @@ stamp_of() { { cat "requirements/$1.lock" pyproject.toml requirements/setup.sh; 
 
 is_current() { [ -f "$venv/rayrig-$1" ] && [ "$(cat "$venv/rayrig-$1")" = "$(stamp_of "$1")" ]; }
 
+# One set-up at a time in a checkout: two would remove each other's files.
+if command -v flock >/dev/null; then
+    exec 9<requirements/setup.sh
+    flock -w 1800 9 || fail "another set-up has held this checkout for half an hour"
+fi
+
 if [ -x "$venv/bin/python" ] && new_enough "$venv/bin/python"; then
     # `all` holds everything of `dev`, at the same versions.
     if is_current "$wanted" || is_current all; then exit 0; fi

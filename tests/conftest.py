@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ def group_of(path: Path) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A run in the background inherits an ignored SIGINT and would hand it on to the commands that tests interrupt.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.option.allow_unix_socket = True  # pytest-socket reads it in its own pytest_configure
     for name in [name for name in os.environ if name.startswith(("AWS_", "PULUMI_")) and name not in KEPT_SETTINGS]:
         del os.environ[name]

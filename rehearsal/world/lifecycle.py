@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import secrets
 import signal
 import subprocess
@@ -112,6 +113,8 @@ def stop(place: Places, *, say: Say) -> None:
         _remove_labelled(plan.world_id, say)
     remove_traces(place)
     say(f"world {plan.world_id} ended" if plan else "no world is up")
+    if os.environ.get("RAYRIG_SSH_KEY") == str(place.ssh_key):
+        say("this shell still has the rehearsal's settings: open a new one before you use an account of your own")
 
 
 def status(place: Places) -> tuple[bool, Iterator[str]]:
@@ -200,17 +203,17 @@ def _run_daemon(place: Places, say: Say) -> World:
 def _end(daemon: psutil.Process, place: Places, say: Say) -> None:
     say(f"ending the world's daemon, process {daemon.pid}")
     daemon.send_signal(signal.SIGTERM)
-    if not _gone(place):
+    if not _gone(daemon):
         daemon.kill()
         say(f"it did not end within {END_SECONDS:.0f} s and was killed: see {place.log}")
-        if not _gone(place):
+        if not _gone(daemon):
             raise RayrigError("the world's daemon cannot be ended", where=f"process {daemon.pid}")
 
 
-def _gone(place: Places) -> bool:
-    """Waits for the daemon's end; one that nobody has reaped yet has ended too."""
+def _gone(daemon: psutil.Process) -> bool:
+    """Waits for the process's own end, after all its traces; one that nobody has reaped yet has ended too."""
     deadline = time.monotonic() + END_SECONDS
-    while live_daemon(place):
+    while daemon.is_running() and daemon.status() != psutil.STATUS_ZOMBIE:
         if time.monotonic() > deadline:
             return False
         time.sleep(POLL_SECONDS)

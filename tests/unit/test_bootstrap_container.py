@@ -86,6 +86,7 @@ def test_the_container_is_unprivileged_supervised_and_on_the_host_network():
     assert f"--volume={TOKEN_PATH}:{CONTAINER_TOKEN_PATH}:ro" in made
     assert "--env=RAY_AUTH_MODE=token" in made
     assert "--env=RAY_JOB_STOP_WAIT_TIME_S=30" in made
+    assert {"--env=AWS_METADATA_SERVICE_TIMEOUT=5", "--env=AWS_METADATA_SERVICE_NUM_ATTEMPTS=5"} <= set(made)
     assert "--env=NCCL_SOCKET_IFNAME=^lo,docker,veth" in made
     assert not [flag for flag in made if flag.startswith(("--ipc", "--pid", "--cap-add", "--security-opt"))]
     assert made.index(IMAGE) > made.index("--entrypoint=sh")
