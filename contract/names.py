@@ -56,6 +56,9 @@ CONTAINER_TOKEN_PATH = "/run/rayrig/ray_token"  # noqa: S105 - a path, not a tok
 """In the Ray container: where TOKEN_PATH is mounted, read-only."""
 RAY_CONTAINER = "rayrig-ray"
 """Name of the Ray container on every node."""
+PROVE_AGAIN = "pulumi up --replace '**RayFleet::ray'"
+"""Goes through every step on every node again. A plain `pulumi up` looks at instances only: it does not see a Ray
+container that was stopped by hand, which Docker leaves stopped."""
 CONTAINER_UID = 1000
 """User and group id that the image runs as; host directories bound into it belong to it."""
 WORKER_RESOURCE = "rayrig_worker"

@@ -12,6 +12,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobSubmissionClient
 
 from contract.errors import JobError, UnreachableError
+from contract.names import PROVE_AGAIN
 from jobs.tunnel import Dashboard
 
 REQUEST_SECONDS = 30.0
@@ -74,7 +75,11 @@ def _answers(doing: str) -> Iterator[None]:
     try:
         yield
     except (requests.RequestException, ConnectionError) as error:
-        raise UnreachableError(f"{doing}: the Jobs API does not answer", why=str(error)) from error
+        raise UnreachableError(
+            f"{doing}: the Jobs API does not answer",
+            why=str(error),
+            next_step=f"Ray comes back by itself within a minute of a crash; after that: {PROVE_AGAIN}",
+        ) from error
     except AuthenticationError as error:
         raise JobError(f"{doing}: Ray refused the token", why=str(error), next_step="pulumi up") from error
     except RuntimeError as error:

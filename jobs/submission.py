@@ -11,6 +11,7 @@ from pathlib import Path
 
 from contract.errors import JobError
 from contract.inventory import Inventory
+from contract.names import PROVE_AGAIN
 from jobs import preflight
 from jobs.catalog import Entry
 from jobs.client import JobClient
@@ -20,6 +21,9 @@ from jobs.tunnel import open_dashboard
 
 GIT_SECONDS = 10.0
 RUN_URI_METADATA = "rayrig_run_uri"
+BACK = (
+    f"what crashed is back within two minutes, an ended instance after `pulumi up`, anything else after `{PROVE_AGAIN}`"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +155,7 @@ def submit(client: JobClient, request: Request, inventory: Inventory | None, say
     if known is None:
         nodes = client.nodes()
         if inventory is not None and (missing := preflight.missing_nodes(inventory, nodes)):
-            say(f"warning: not alive in Ray: {', '.join(missing)}; `pulumi up` brings nodes back")
+            say(f"warning: not alive in Ray: {', '.join(missing)}; {BACK}")
         preflight.check_needs(request.config.needs(), nodes)
         try:
             client.submit(submission_id=submission_id, entrypoint=wanted, metadata={RUN_URI_METADATA: request.run_uri})

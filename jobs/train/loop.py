@@ -181,7 +181,7 @@ class Training:
             raise JobError(
                 f"no samples for {silent:.0f} s",
                 why=f"{result.healthy_runners} environment runners are alive",
-                next_step="look at the workers: `rayrig status`; `pulumi up` brings lost ones back",
+                next_step="`pulumi up` brings lost instances back",
             )
         self.recorder.say(f"waiting: no samples for {silent:.0f} s, {result.healthy_runners} runners alive")
         self.stop.wait(1.0)

@@ -54,7 +54,7 @@ def plan_runners(nodes: Sequence[NodeView], *, num_runners: int, num_envs: int) 
     workers = workers or [node for node in nodes if node.cpus >= 1]
     cpus = sum(int(node.cpus) for node in workers)
     if cpus == 0:
-        raise ConfigError("no alive node offers a CPU for environment runners", next_step="rayrig doctor, or pulumi up")
+        raise ConfigError("no alive node offers a CPU for environment runners", next_step="pulumi up")
     if num_runners > cpus:
         raise ConfigError(
             f"{num_runners} runners asked for, the workers have {cpus} CPUs",

@@ -2,11 +2,13 @@
 
 import http.server
 import json
+import socket
 import threading
 from collections.abc import Iterator
 
 import pytest
 
+from contract.errors import UnreachableError
 from jobs.client import JobClient
 from jobs.tunnel import Dashboard
 
@@ -44,3 +46,12 @@ def test_the_tunnel_on_loopback_and_its_token_never_go_to_the_persons_proxy(
         monkeypatch.delenv(other, raising=False)
     monkeypatch.setenv(name, "http://127.0.0.1:9")
     JobClient(Dashboard(url=f"http://127.0.0.1:{port}", token="t" * 64))
+
+
+def test_a_head_whose_ray_is_down_is_told_with_the_command_that_brings_it_back() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        with pytest.raises(UnreachableError, match="Jobs API does not answer") as caught:
+            JobClient(Dashboard(url=f"http://127.0.0.1:{unused.getsockname()[1]}", token="t" * 64))
+    assert caught.value.next_step is not None
+    assert "pulumi up --replace '**RayFleet::ray'" in caught.value.next_step
