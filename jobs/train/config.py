@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from contract.errors import ConfigError
 
@@ -32,7 +32,7 @@ class PPOConfig(JobConfig):
 
     env: str = Field(default="CartPole-v1", description="a Gymnasium id, or module:callable that makes an environment")
     env_config: dict[str, object] = Field(default_factory=dict, description="keyword arguments of the environment")
-    seed: int = Field(default=0, ge=0, description="root of every random stream of the run")
+    seed: int = Field(default=0, ge=0, lt=2**31, description="root of every random stream of the run")
 
     num_runners: int = Field(default=0, ge=0, description="environment runners; 0: as the cluster's workers allow")
     num_envs: int = Field(default=32, gt=0, description="environments in all, divided among the runners")
@@ -50,7 +50,7 @@ class PPOConfig(JobConfig):
     clip: float = Field(default=0.2, gt=0, description="ratio clip")
     entropy_coefficient: float = Field(default=0.0, ge=0)
     grad_clip: float = Field(default=0.5, gt=0, description="global gradient norm")
-    hidden: tuple[int, ...] = Field(default=(64, 64), min_length=1, description="units of each hidden layer")
+    hidden: tuple[PositiveInt, ...] = Field(default=(64, 64), min_length=1, description="units of each hidden layer")
     activation: Literal["tanh", "relu"] = "tanh"
 
     target_return: float | None = Field(default=480.0, description="goal of the held evaluation; None: none")

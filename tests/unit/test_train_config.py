@@ -26,6 +26,8 @@ def test_a_name_of_rllibs_old_stack_is_an_error() -> None:
         ({"minibatch_size": 4096}, "minibatch_size is larger"),
         ({"num_runners": 64}, "more runners than environments"),
         ({"learner_gpus": 2}, "learner_gpus"),
+        ({"hidden": [64, -1]}, "hidden"),
+        ({"seed": 2**32}, "seed"),
     ],
 )
 def test_values_that_do_not_fit_are_named(values: dict[str, object], word: str) -> None:
