@@ -1,5 +1,6 @@
 """The plugin process: serves the engine on a free port of this machine, and says which."""
 
+import os
 import signal
 import sys
 import threading
@@ -14,13 +15,15 @@ PARALLEL_REQUESTS = 32
 """Requests worked on at once: each may wait for AWS, none needs a processor meanwhile."""
 MESSAGE_BYTES = 400 * 1024 * 1024
 """Largest message, as Pulumi's own SDKs set it."""
+ENGINE_LOOK_SECONDS = 1.0
 GRACE_SECONDS = 20.0
 """For calls under way to answer, so that the engine learns the id of what they made."""
 
 
 def main() -> int:
-    """Serves until the engine ends it."""
+    """Serves until the engine ends it, or is gone itself."""
     ended = threading.Event()
+    engine = os.getppid()  # before the port is told: the engine may be killed right after
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     options = [("grpc.max_receive_message_length", MESSAGE_BYTES), ("grpc.max_send_message_length", MESSAGE_BYTES)]
@@ -30,7 +33,8 @@ def main() -> int:
     server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    ended.wait()
+    while not ended.wait(ENGINE_LOOK_SECONDS) and os.getppid() == engine:
+        pass  # a killed engine tells nobody
     server.stop(GRACE_SECONDS).wait()
     return 0
 

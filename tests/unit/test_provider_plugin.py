@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "provider" / "plugin" / "pulumi-resource-rayrig"
+DOUBLE = SCRIPT.parents[2] / "rehearsal" / "bin" / "pulumi-resource-aws"
 START_SECONDS = 60
 END_SECONDS = 20
 
@@ -50,10 +51,11 @@ def test_a_signal_ends_it_at_once_and_quietly(plugin: subprocess.Popen[str], num
     assert (plugin.returncode, out, err) == (0, "", "")
 
 
-def test_it_ends_with_an_engine_that_was_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", [SCRIPT, DOUBLE], ids=["rayrig", "aws double"])
+def test_it_ends_with_an_engine_that_was_killed(script: Path, tmp_path: Path) -> None:
     engine = (
         "import subprocess, sys\n"
-        f"p = subprocess.Popen([{str(SCRIPT)!r}, '127.0.0.1:1'], stdout=subprocess.PIPE, start_new_session=True)\n"
+        f"p = subprocess.Popen([{str(script)!r}, '127.0.0.1:1'], stdout=subprocess.PIPE, start_new_session=True)\n"
         "p.stdout.readline()\n"
         "print(p.pid, flush=True)\n"
         "p.wait()\n"
