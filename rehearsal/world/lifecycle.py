@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -185,18 +185,29 @@ def _run_daemon(place: Places, say: Say) -> World:
             start_new_session=True,
             cwd=PROJECT,
         )
-        deadline = time.monotonic() + READY_SECONDS
-        lines: list[str] = []
-        while time.monotonic() < deadline:
-            ended = daemon.poll() is not None
-            for line in shown:
-                lines.append(line.rstrip())
-                say(line.rstrip().partition(": ")[2] or line.rstrip())
-            if world := read_world(place):
-                return world
-            if ended:
-                raise RayrigError("the world did not start", why="\n".join(lines[-5:]), next_step=f"read {place.log}")
-            time.sleep(POLL_SECONDS)
+        try:
+            return _ready(daemon, shown, place, say)
+        except BaseException:
+            if live_daemon(place) is None:
+                # Ctrl-C before it has said who it is: nobody else could end it, and it has made nothing yet.
+                daemon.kill()
+                daemon.wait()
+            raise
+
+
+def _ready(daemon: subprocess.Popen[bytes], shown: Iterable[str], place: Places, say: Say) -> World:
+    deadline = time.monotonic() + READY_SECONDS
+    lines: list[str] = []
+    while time.monotonic() < deadline:
+        ended = daemon.poll() is not None
+        for line in shown:
+            lines.append(line.rstrip())
+            say(line.rstrip().partition(": ")[2] or line.rstrip())
+        if world := read_world(place):
+            return world
+        if ended:
+            raise RayrigError("the world did not start", why="\n".join(lines[-5:]), next_step=f"read {place.log}")
+        time.sleep(POLL_SECONDS)
     raise RayrigError(f"the world was not ready within {READY_SECONDS:.0f} s", next_step=f"read {place.log}")
 
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from contract.errors import ConfigError
+from contract.exit_codes import ExitCode
 from rehearsal import run
 from rehearsal.world.lifecycle import start, status, stop
 from rehearsal.world.places import places
@@ -84,6 +85,17 @@ def test_a_world_that_was_killed_is_said_and_replaced_and_one_made_for_a_process
     until(lambda: not place.plan.exists())
     assert status(place)[0]
     assert not place.ssh_key.exists()
+
+
+def test_a_start_that_is_stopped_at_once_leaves_no_daemon(directory: Path):
+    argv = [sys.executable, "-m", "rehearsal", "--directory", str(directory), "start"]
+    starting = subprocess.Popen([*argv, "--without-nodes", "--without-stack"])
+    begun = psutil.Process(starting.pid)
+    until(lambda: bool(begun.children()))
+    daemon = begun.children()[0]
+    starting.send_signal(signal.SIGINT)
+    assert starting.wait(timeout=DEADLINE_SECONDS) == ExitCode.STOPPED
+    assert not daemon.is_running()
 
 
 def test_without_a_world_there_is_nothing_to_enter_and_nothing_wrong(tmp_path: Path):
