@@ -81,7 +81,9 @@ def client(folder: Path) -> Iterator[docker.DockerClient]:
 
 @pytest.fixture(scope="module")
 def network(client: docker.DockerClient) -> Iterator[Network]:
-    network = client.networks.create(WORLD, labels={"rayrig.rehearsal": WORLD})
+    # As in a world, not from Docker's own pool: the node's Docker has taken a block of that for its bridge.
+    pool = docker.types.IPAMConfig(pool_configs=[docker.types.IPAMPool(subnet="10.231.77.0/24", gateway="10.231.77.1")])
+    network = client.networks.create(WORLD, labels={"rayrig.rehearsal": WORLD}, driver="bridge", ipam=pool)
     network.reload()
     yield network
     for container in client.containers.list(all=True, filters={"label": f"rayrig.rehearsal={WORLD}"}):
