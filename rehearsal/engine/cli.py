@@ -3,7 +3,6 @@
 import fcntl
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,7 +14,7 @@ from typing import IO
 from contract.errors import RayrigError
 from rehearsal.engine.go_build import build_cli, build_key, go_version_needed, version_tuple
 from rehearsal.engine.shims import HOST_SHIM, install_language_host
-from rehearsal.engine.shown_command import CommandFailedError, Say, run_shown, say_on_stderr
+from rehearsal.engine.shown_command import CommandFailedError, Say, answer_of, run_shown, say_on_stderr
 
 VERSION = "3.274.1"
 """What is installed where no usable CLI is found."""
@@ -102,20 +101,8 @@ def find_on_path(cache: Path) -> tuple[Path | None, str]:
 
 def cli_version(command: str) -> str | None:
     """What `pulumi version` prints, without its `v`; None where it does not run."""
-    env = dict(os.environ) | {"PULUMI_SKIP_UPDATE_CHECK": "true"}
-    try:
-        answer = subprocess.run(
-            [command, "version"],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.strip().removeprefix("v") or None
+    answer = answer_of([command, "version"], env=dict(os.environ) | {"PULUMI_SKIP_UPDATE_CHECK": "true"})
+    return (answer or "").strip().removeprefix("v") or None
 
 
 def official_folder(cache: Path) -> Path:

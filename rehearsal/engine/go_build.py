@@ -4,14 +4,13 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal.engine.shims import install_language_host, install_sdk_scripts
-from rehearsal.engine.shown_command import CommandFailedError, Say, run_shown
+from rehearsal.engine.shown_command import CommandFailedError, Say, answer_of, run_shown
 
 MODULE_FOLDER = Path(__file__).parent / "gomod"
 COMMAND_PACKAGE = "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"
@@ -66,18 +65,7 @@ def find_go() -> Go | None:
 
 def ask_go(command: str) -> Go | None:
     """A Go toolchain by its command; None where it does not answer with a version."""
-    try:
-        answer = subprocess.run(
-            [command, "env", "GOVERSION"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    version = version_tuple(answer)
+    version = version_tuple(answer_of([command, "env", "GOVERSION"]) or "")
     return Go(command=command, version=version) if version else None
 
 

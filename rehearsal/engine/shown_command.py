@@ -13,6 +13,7 @@ from pathlib import Path
 TAIL_LINES = 15
 TICK_SECONDS = 10.0
 END_GRACE_SECONDS = 5.0
+ANSWER_SECONDS = 30
 
 Say = Callable[[str], None]
 
@@ -24,6 +25,16 @@ class CommandFailedError(Exception):
 def say_on_stderr(line: str) -> None:
     """One line of progress, shown at once."""
     print(line, file=sys.stderr, flush=True)
+
+
+def answer_of(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> str | None:
+    """What a short command prints; None where it does not run, fails or takes longer than ANSWER_SECONDS."""
+    try:
+        return subprocess.run(
+            argv, env=env, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True, stdin=subprocess.DEVNULL
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def run_shown(
